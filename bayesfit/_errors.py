@@ -1,0 +1,56 @@
+"""The errors a user can meet: one line that says where, what was found, what was expected, and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BayesfitError(Exception):
+    """Base of all errors that bayesfit raises on purpose; its text is one line.
+
+    Attributes:
+        file, field, bin: where the fault is, each None where it does not apply.
+        remedy: what to do about it.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: object = None,
+        field: str | None = None,
+        bin: int | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.file, self.field, self.bin, self.remedy = file, field, bin, remedy
+        place = [str(file)] if file is not None else []
+        place += [field] if field is not None else []
+        place += [f"bin {bin}"] if bin is not None else []
+        text = ": ".join([*place, problem])
+        super().__init__(" ".join(f"{text}. {remedy}".split()) if remedy else " ".join(text.split()))
+
+
+class InputError(BayesfitError, ValueError):
+    """The data or the file that holds them cannot be used."""
+
+
+class SettingsError(BayesfitError, ValueError):
+    """A setting is unknown, or its value is impossible."""
+
+
+class ModelError(BayesfitError, ValueError):
+    """A model file breaks the contract; `field` names the model."""
+
+
+class ResultError(BayesfitError, ValueError):
+    """A saved result cannot be read back, or cannot be written."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A remedy that names the nearest known name, or lists them all."""
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return "Known: " + ", ".join(known) if known else "None are known"

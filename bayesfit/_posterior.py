@@ -1,0 +1,386 @@
+"""One bin's posterior: log density on the unconstrained scale, with the amplitudes integrated out.
+
+The mean curve is linear in its amplitudes, mean = baseline + contrast * shape. With normal priors and normal noise
+they integrate out exactly (Gaussian conditioning: Bishop 2006, eqs. 2.113-2.117), and their conditional distribution
+given the sampled parameters is a normal in closed form, cut at the contrast's lower bound.
+
+Data are held whitened: y and the baseline's column are divided by the stated errors and are zero where a point is not
+valid, so that masked points drop out of every sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax.scipy.special import log_ndtr, ndtr, ndtri
+from jax.scipy.stats import norm
+from numpyro.distributions import biject_to
+from numpyro.primitives import Messenger
+
+from bayesfit._model import AMPLITUDES, Model
+from bayesfit._noise import Noise
+from bayesfit._priors import build
+
+Values = dict[str, Any]
+
+
+class Bin(NamedTuple):
+    """The data of one bin, or, with a leading axis, of many.
+
+    `tau`, `y` = g2 / g2_err, `unit` = 1 / g2_err (both 0 where not valid) and `valid` have shape (tau,);
+    `log_jacobian` = -sum(log g2_err) over valid points; `fixed` and `priors` hold the values given for this bin.
+    """
+
+    tau: Any
+    y: Any
+    unit: Any
+    valid: Any
+    log_jacobian: Any
+    fixed: Values
+    priors: dict[str, Values]
+
+
+class Curve(NamedTuple):
+    """What the program says at one point: mean = offset + contrast * shape + baseline * unit, all whitened, (tau,)."""
+
+    offset: Any
+    shape: Any
+    unit: Any
+
+
+class Amplitudes(NamedTuple):
+    """Conditional distribution of (contrast, baseline) given the rest, before the cut at the contrast's lower bound.
+
+    contrast ~ Normal(contrast, contrast_sd); baseline | contrast ~ Normal(level - contrast * slope, baseline_sd).
+    """
+
+    contrast: Any
+    contrast_sd: Any
+    level: Any
+    slope: Any
+    baseline_sd: Any
+
+
+class Override(Messenger):
+    """Replace the prior of some sites, and pin others to given values."""
+
+    def __init__(self, fn: Callable[..., Any], fixed: Values, priors: Mapping[str, dist.Distribution]) -> None:
+        self.fixed, self.priors = fixed, priors
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample" or msg["is_observed"]:
+            return
+        if msg["name"] in self.fixed:
+            msg["type"], msg["value"] = "deterministic", self.fixed[msg["name"]]
+        elif msg["name"] in self.priors:
+            msg["fn"] = self.priors[msg["name"]]
+
+
+class Coordinates(Messenger):
+    """Run a program on the unconstrained scale, adding up log prior and log Jacobian.
+
+    With `z`, each site takes the value that its coordinate stands for; with `key`, it draws from its prior and the
+    coordinate is recorded. A transformed distribution is taken at its base (a log-uniform rate moves in log rate).
+    """
+
+    def __init__(self, fn: Callable[..., Any], z: Values | None = None, key: Any = None) -> None:
+        self.z: Values = {} if z is None else z
+        self.drawing, self.key = z is None, key
+        self.values: Values = {}
+        self.log_density: Any = 0.0
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample" or msg["is_observed"]:
+            return
+        name = msg["name"]
+        base, push = _base(msg["fn"])
+        transform = biject_to(base.support)
+        if self.drawing:
+            self.key, key = jax.random.split(self.key)
+            x = base.sample(key)
+            self.z[name] = transform._inverse(x)
+        else:
+            x = transform(self.z[name])
+        self.log_density += base.log_prob(x) + transform.log_abs_det_jacobian(self.z[name], x)
+        msg["value"] = push(x)
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] in ("sample", "deterministic"):
+            self.values[msg["name"]] = msg["value"]
+
+
+def _base(fn: dist.Distribution) -> tuple[dist.Distribution, Callable[[Any], Any]]:
+    """The innermost distribution of a transformed one, and the way from its values to the site's."""
+    transforms: list[Any] = []
+    while isinstance(fn, dist.TransformedDistribution):
+        transforms = [*fn.transforms, *transforms]
+        fn = fn.base_dist
+
+    def push(x: Any) -> Any:
+        for transform in transforms:
+            x = transform(x)
+        return x
+
+    return fn, push
+
+
+def to_coordinate(fn: dist.Distribution, value: Any) -> Any:
+    """The unconstrained coordinate of a site's value."""
+    while isinstance(fn, dist.TransformedDistribution):
+        for transform in reversed(fn.transforms):
+            value = transform._inverse(value)
+        fn = fn.base_dist
+    return biject_to(fn.support)._inverse(value)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The posterior of one bin for a model, a noise model and a choice of priors; data come as a `Bin`.
+
+    Args:
+        model, noise: the two halves of the program.
+        families: parameter name to family, for every prior that `Bin.priors` gives the values of; the amplitudes of
+            a model of Siegert's form are always among them.
+        fixed: names of the parameters that `Bin.fixed` pins.
+        curve_names, noise_names: the sampled sites of the two halves, in the order of their coordinates.
+    """
+
+    model: Model
+    noise: Noise
+    families: tuple[tuple[str, str], ...]
+    fixed: tuple[str, ...]
+    curve_names: tuple[str, ...]
+    noise_names: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sampled sites, in the order of the coordinates z (param,)."""
+        return self.curve_names + self.noise_names
+
+    @cached_property
+    def marginal(self) -> tuple[str, ...]:
+        """The amplitudes that are integrated out."""
+        return marginal_amplitudes(self.model, self.noise, dict(self.families), self.fixed)
+
+    def _override(self, program: Callable[..., Any], bin: Bin) -> Callable[..., Any]:
+        priors = {name: build(family, bin.priors[name]) for name, family in self.families}
+        return Override(program, bin.fixed, priors)
+
+    def curve_program(self, bin: Bin) -> Curve:
+        """The curve's half of the marginal program: every amplitude that is not integrated out is sampled."""
+        shape = self.model.program(bin.tau)
+        zero = jnp.zeros_like(bin.unit)
+        if self.model.form == "curve":
+            return Curve(shape * bin.unit, zero, zero)
+        columns = {"contrast": shape * bin.unit, "baseline": bin.unit}
+        offset = zero
+        for name in AMPLITUDES:
+            if name not in self.marginal:
+                offset = offset + _amplitude(name) * columns[name]
+                columns[name] = zero
+        return Curve(offset, columns["contrast"], columns["baseline"])
+
+    def full_program(self, bin: Bin) -> None:
+        """The whole NumPyro program of one bin: every site sampled, `g2` observed."""
+        self._override(self._full, bin)(bin)
+
+    def _full(self, bin: Bin) -> None:
+        mean = self.model.program(bin.tau)
+        if self.model.form == "siegert":
+            contrast, baseline = (_amplitude(name) for name in AMPLITUDES)
+            mean = baseline + contrast * mean
+        sigma = self.noise.program() / jnp.where(bin.valid, bin.unit, 1.0)
+        g2 = bin.y / jnp.where(bin.valid, bin.unit, 1.0)
+        with numpyro.handlers.mask(mask=bin.valid):
+            numpyro.sample("g2", self.noise.family(mean, sigma), obs=g2)
+
+    def _run(self, program: Callable[..., Any], names: tuple[str, ...], z: Any, bin: Bin, *args: Any) -> Any:
+        handler = Coordinates(self._override(program, bin), z=dict(zip(names, z, strict=True)))
+        return handler(*args), handler
+
+    def curve(self, z: Any, bin: Bin) -> tuple[Curve, Values, Any]:
+        """Curve, constrained values and log prior (with Jacobian) at the curve's coordinates z."""
+        curve, handler = self._run(self.curve_program, self.curve_names, z, bin, bin)
+        return curve, handler.values, handler.log_density
+
+    def scale(self, z: Any, bin: Bin) -> tuple[Any, Values, Any]:
+        """Noise scale, constrained values and log prior (with Jacobian) at the noise's coordinates z."""
+        scale, handler = self._run(self.noise.program, self.noise_names, z, bin)
+        return scale, handler.values, handler.log_density
+
+    def log_density(self, z: Any, bin: Bin) -> Any:
+        """Log of the posterior density at z (param,), up to the evidence; amplitudes integrated out."""
+        split = len(self.curve_names)
+        curve, _, log_prior = self.curve(z[:split], bin)
+        scale, _, log_prior_noise = self.scale(z[split:], bin)
+        log_prior = log_prior + log_prior_noise + bin.log_jacobian
+        if not self.marginal:
+            return log_prior + self.noise.log_likelihood(bin.y - curve.offset, scale, bin.valid)
+        given = self._conditional(curve, scale, bin)
+        baseline = given.level - given.contrast * given.slope
+        residual = bin.y - curve.offset - given.contrast * curve.shape - baseline * curve.unit
+        log_likelihood = self.noise.log_likelihood(residual, scale, bin.valid)
+        return log_prior + log_likelihood + self._amplitude_term(given, baseline, bin)
+
+    def potential(self, z: Any, bin: Bin) -> Any:
+        """Minus the log density, infinite where it is not a number."""
+        value = -self.log_density(z, bin)
+        return jnp.where(jnp.isnan(value), jnp.inf, value)
+
+    def _amplitude_prior(self, name: str, bin: Bin) -> tuple[Any, Any]:
+        """Mean and sd of an amplitude's normal prior; a standard normal, which cancels, where it is not integrated."""
+        if name not in self.marginal:
+            return 0.0, 1.0
+        return bin.priors[name].get("loc", 0.0), bin.priors[name]["scale"]
+
+    def _lower_bound(self, bin: Bin) -> Any:
+        """The contrast's lower bound, or None where its prior has none."""
+        family = dict(self.families).get("contrast")
+        if "contrast" not in self.marginal or family == "Normal":
+            return None
+        return bin.priors["contrast"].get("low", 0.0)
+
+    def _conditional(self, curve: Curve, scale: Any, bin: Bin) -> Amplitudes:
+        """Amplitudes given the rest. The baseline's prior enters as one more point, at shape 0; sums are centred on
+        their weighted mean, so that nothing cancels where the shape is nearly flat."""
+        contrast_mean, contrast_sd = self._amplitude_prior("contrast", bin)
+        baseline_mean, baseline_sd = self._amplitude_prior("baseline", bin)
+        y, shape, unit = ((array / scale) for array in (bin.y - curve.offset, curve.shape, curve.unit))
+        prior_weight, contrast_weight = baseline_sd**-2, contrast_sd**-2
+        weight = jnp.sum(unit**2) + prior_weight
+        slope = jnp.sum(unit * shape) / weight
+        level = (jnp.sum(unit * y) + prior_weight * baseline_mean) / weight
+        rest = shape - slope * unit
+        precision = jnp.sum(rest**2) + prior_weight * slope**2 + contrast_weight
+        product = jnp.sum(rest * (y - level * unit)) - prior_weight * slope * (baseline_mean - level)
+        contrast = (product + contrast_weight * contrast_mean) / precision
+        return Amplitudes(contrast, precision**-0.5, level, slope, weight**-0.5)
+
+    def _amplitude_term(self, given: Amplitudes, baseline: Any, bin: Bin) -> Any:
+        """log p(a) - log p(a | y, rest) at the conditional mean a: what turns the likelihood there into the marginal
+        one (Chib 1995, eq. 3), with the change of the contrast's cut."""
+        contrast_mean, contrast_sd = self._amplitude_prior("contrast", bin)
+        baseline_mean, baseline_sd = self._amplitude_prior("baseline", bin)
+        prior = norm.logpdf(given.contrast, contrast_mean, contrast_sd) + norm.logpdf(
+            baseline, baseline_mean, baseline_sd
+        )
+        posterior = -jnp.log(2 * jnp.pi * given.contrast_sd * given.baseline_sd)
+        low = self._lower_bound(bin)
+        if low is None:
+            return prior - posterior
+        kept = log_ndtr((given.contrast - low) / given.contrast_sd) - log_ndtr((contrast_mean - low) / contrast_sd)
+        return prior - posterior + kept
+
+    def constrain(self, z: Any, bin: Bin, key: Any) -> Values:
+        """Every parameter at z: the sampled ones and an exact conditional draw of the amplitudes."""
+        split = len(self.curve_names)
+        curve, values, _ = self.curve(z[:split], bin)
+        scale, noise_values, _ = self.scale(z[split:], bin)
+        drawn = self._draw_amplitudes(self._conditional(curve, scale, bin), bin, key) if self.marginal else {}
+        return {**values, **noise_values, **drawn}
+
+    def _draw_amplitudes(self, given: Amplitudes, bin: Bin, key: Any) -> Values:
+        key_contrast, key_baseline = jax.random.split(key)
+        low = self._lower_bound(bin)
+        if low is None:
+            contrast = given.contrast + given.contrast_sd * jax.random.normal(key_contrast)
+        else:
+            contrast = truncated_normal(key_contrast, given.contrast, given.contrast_sd, low)
+        contrast = contrast if "contrast" in self.marginal else 0.0
+        baseline = given.level - contrast * given.slope + given.baseline_sd * jax.random.normal(key_baseline)
+        drawn = {"contrast": contrast, "baseline": baseline}
+        return {name: drawn[name] for name in self.marginal}
+
+    def residual(self, z: Any, bin: Bin) -> Any:
+        """Standardised residuals (tau,) at the curve's coordinates z, the free amplitudes at their least-squares values
+        (variable projection: Golub & Pereyra 1973); what the point estimate minimises."""
+        curve, _, _ = self.curve(z, bin)
+        contrast, baseline = self.least_squares_amplitudes(curve, bin)
+        return bin.y - curve.offset - contrast * curve.shape - baseline * curve.unit
+
+    def least_squares_amplitudes(self, curve: Curve, bin: Bin) -> tuple[Any, Any]:
+        """Contrast and baseline of the weighted linear regression on the shape, without priors or bounds."""
+        y = bin.y - curve.offset
+        tiny = jnp.finfo(y.dtype).tiny
+        weight = jnp.sum(curve.unit**2) + tiny
+        slope, level = jnp.sum(curve.unit * curve.shape) / weight, jnp.sum(curve.unit * y) / weight
+        rest = curve.shape - slope * curve.unit
+        contrast = jnp.sum(rest * (y - level * curve.unit)) / (jnp.sum(rest**2) + tiny)
+        return contrast, level - contrast * slope
+
+    def mean(self, values: Values, bin: Bin) -> Any:
+        """The mean curve g2 (tau,) at constrained values, in the units of the data."""
+        pinned = Override(self.model.program, values, {})
+        shape = pinned(bin.tau)
+        return shape if self.model.form == "curve" else values["baseline"] + values["contrast"] * shape
+
+    def draw_prior(self, key: Any, bin: Bin) -> Any:
+        """A draw of the coordinates z (param,) from the prior."""
+        key_curve, key_noise = jax.random.split(key)
+        curve = Coordinates(self._override(self.curve_program, bin), key=key_curve)
+        curve(bin)
+        noise = Coordinates(self._override(self.noise.program, bin), key=key_noise)
+        noise()
+        z = {**curve.z, **noise.z}
+        return jnp.stack([jnp.asarray(z[name], bin.y.dtype) for name in self.names]) if z else jnp.zeros(0)
+
+    def unconstrain_curve(self, values: Mapping[str, Any], bin: Bin) -> Any:
+        """Coordinates of the curve's parameters at constrained values."""
+        return _coordinates(self._override(self.curve_program, bin), self.curve_names, values, bin)
+
+    def unconstrain_noise(self, values: Mapping[str, Any], bin: Bin) -> Any:
+        """Coordinates of the noise's parameters at constrained values."""
+        return _coordinates(self._override(self.noise.program, bin), self.noise_names, values)
+
+
+def _coordinates(program: Callable[..., Any], names: tuple[str, ...], values: Mapping[str, Any], *args: Any) -> Any:
+    recorder = _Recorder(program, values)
+    recorder(*args)
+    return jnp.stack([recorder.z[name] for name in names]) if names else jnp.zeros(0)
+
+
+class _Recorder(Messenger):
+    """Give every sampled site its value from a mapping and record the coordinate that stands for it."""
+
+    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any]) -> None:
+        self.given, self.z = values, {}
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and not msg["is_observed"]:
+            msg["value"] = jnp.asarray(self.given[msg["name"]], float)
+            self.z[msg["name"]] = to_coordinate(msg["fn"], msg["value"])
+
+
+def _amplitude(name: str) -> Any:
+    """Sample an amplitude; its prior always comes from `Bin.priors`, or its value from `Bin.fixed`."""
+    return numpyro.sample(name, dist.Normal())
+
+
+def marginal_amplitudes(
+    model: Model, noise: Noise, families: Mapping[str, str], fixed: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The amplitudes that can be integrated out: normal noise, and a normal prior; the contrast's may be cut below."""
+    if model.form != "siegert" or not noise.normal:
+        return ()
+    closed = {"contrast": ("Normal", "TruncatedNormal", "HalfNormal"), "baseline": ("Normal",)}
+    return tuple(name for name in AMPLITUDES if name not in fixed and families[name] in closed[name])
+
+
+def truncated_normal(key: Any, mean: Any, sd: Any, low: Any) -> Any:
+    """A draw from a normal cut below at `low`, exact also far in the tail (inverse survival function; beyond 30 sd the
+    tail is exponential to within 1e-3)."""
+    bound = (low - mean) / sd
+    u = jax.random.uniform(key, minval=jnp.finfo(jnp.result_type(float)).tiny)
+    near = -ndtri(u * ndtr(-jnp.minimum(bound, 30.0)))
+    far = bound - jnp.log(u) / jnp.maximum(bound, 30.0)
+    return mean + sd * jnp.where(bound > 30.0, far, jnp.maximum(near, bound))
