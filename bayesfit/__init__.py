@@ -1,0 +1,67 @@
+"""Posteriors that can be trusted for many noisy decay curves at once."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bayesfit._curves import curves as curves
+    from bayesfit._errors import BayesfitError as BayesfitError
+    from bayesfit._errors import InputError as InputError
+    from bayesfit._errors import ModelError as ModelError
+    from bayesfit._errors import ResultError as ResultError
+    from bayesfit._errors import SettingsError as SettingsError
+    from bayesfit._fit import fit as fit
+    from bayesfit._model import Model as Model
+    from bayesfit._model import Parameter as Parameter
+    from bayesfit._pipeline import Pipeline as Pipeline
+    from bayesfit._plots import plot_fit as plot_fit
+    from bayesfit._program import numpyro_program as numpyro_program
+    from bayesfit._registry import get_model as get_model
+    from bayesfit._registry import get_pipeline as get_pipeline
+    from bayesfit._registry import list_models as list_models
+    from bayesfit._registry import list_pipelines as list_pipelines
+    from bayesfit._registry import read as read
+    from bayesfit._report import summary as summary
+    from bayesfit._result import load as load
+    from bayesfit._result import save as save
+    from bayesfit._simulate import simulate as simulate
+
+_HOMES = {
+    "curves": "_curves",
+    "BayesfitError": "_errors",
+    "InputError": "_errors",
+    "ModelError": "_errors",
+    "ResultError": "_errors",
+    "SettingsError": "_errors",
+    "fit": "_fit",
+    "Model": "_model",
+    "Parameter": "_model",
+    "Pipeline": "_pipeline",
+    "plot_fit": "_plots",
+    "numpyro_program": "_program",
+    "get_model": "_registry",
+    "get_pipeline": "_registry",
+    "list_models": "_registry",
+    "list_pipelines": "_registry",
+    "read": "_registry",
+    "summary": "_report",
+    "load": "_result",
+    "save": "_result",
+    "simulate": "_simulate",
+}
+
+__all__ = sorted(_HOMES)  # noqa: PLE0605
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import bayesfit` costs nothing."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bayesfit' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"bayesfit.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

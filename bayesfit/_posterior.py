@@ -69,7 +69,7 @@ class Amplitudes(NamedTuple):
 
 
 class Override(Messenger):
-    """Replace the prior of some sites, and pin others to given values."""
+    """Replace the prior of some sites, and pin others to given values; a site whose prior is a point is pinned there."""
 
     def __init__(self, fn: Callable[..., Any], fixed: Values, priors: Mapping[str, dist.Distribution]) -> None:
         self.fixed, self.priors = fixed, priors
@@ -82,6 +82,8 @@ class Override(Messenger):
             msg["type"], msg["value"] = "deterministic", self.fixed[msg["name"]]
         elif msg["name"] in self.priors:
             msg["fn"] = self.priors[msg["name"]]
+        elif isinstance(msg["fn"], dist.Delta):
+            msg["type"], msg["value"] = "deterministic", msg["fn"].v
 
 
 class Coordinates(Messenger):

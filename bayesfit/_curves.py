@@ -1,0 +1,210 @@
+"""The input record: g2(q_bin, tau) with its stated errors, and which points are data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bayesfit._errors import InputError
+
+CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
+BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
+SMALLEST_ERROR = float(np.finfo(np.float32).tiny)
+SENTINELS = (-999.0, -9999.0, -99999.0, -999999.0)
+MASKED = {
+    "masked_zero_pairs": "no photon pair was seen: g2 and g2_err are both 0",
+    "masked_error": "g2_err is zero, negative, not finite or denormal",
+    "masked_value": "g2 is not finite, or stands for a missing value (-999, -9999, ...)",
+    "masked_delay": "tau is 0",
+    "masked_skipped": "left out on request",
+}
+
+
+def curves(
+    tau: Any,
+    g2: Any,
+    g2_err: Any = None,
+    q: Any = None,
+    phi: Any = None,
+    *,
+    delays: bool = True,
+    baseline_reference: float = 1.0,
+    contrast_prior: str = CONTRAST_PRIOR,
+    baseline_prior: str | None = None,
+    skip_first: int = 0,
+    pipeline: str = "table",
+    file: str | None = None,
+    attrs: dict[str, str | float] | None = None,
+) -> xr.Dataset:
+    """Put plain arrays into the record that `fit` takes.
+
+    Args:
+        tau: delays (tau,), has unit s. Sorted here if they are not.
+        g2: values (q_bin, tau), or (tau,) for one curve. Masked arrays are understood.
+        g2_err: stated standard errors, same shape as `g2`. None where there are none: all are then 1, and the scale
+            that noise "scaled" infers is the standard deviation itself.
+        q: scattering vectors (q_bin,), has unit 1/angstrom. phi: azimuths (q_bin,), has unit degree.
+        delays: False where `tau` is any x coordinate, negative or zero, for a model of the form "curve".
+        baseline_reference: 1 where the values are g2, 0 where they are g2 - 1.
+        contrast_prior, baseline_prior: priors of the amplitudes for this kind of data.
+        skip_first: how many of the first delays to leave out.
+        pipeline: name of the pipeline whose derived quantities `fit` adds ("" for none).
+        file: where the data come from, for messages.
+        attrs: more attributes, strings or numbers.
+
+    Returns:
+        Dataset with dims (q_bin, tau): `g2`, `g2_err`, `valid` (True where the point is data and is used), counts of the
+        masked points by cause, coords `tau`, `q`, `phi`; units in attrs.
+
+    Raises:
+        InputError: shapes do not match, or nothing in the data can be used; names the field and the index.
+
+    Example:
+        >>> import numpy as np, bayesfit
+        >>> tau = np.geomspace(1e-3, 1.0, 20)
+        >>> data = bayesfit.curves(tau, 1 + 0.2 * np.exp(-20 * tau), np.full(20, 0.01), q=[0.01])
+        >>> dict(data.sizes)
+        {'q_bin': 1, 'tau': 20}
+    """
+    notes: list[str] = []
+    x = _real(tau, "tau", file, notes)
+    values = np.atleast_2d(_real(g2, "g2", file, notes))
+    stated = g2_err is not None
+    errors = np.atleast_2d(_real(g2_err, "g2_err", file, notes)) if stated else np.ones(values.shape)
+    _check_delays(x, delays, file)
+    _check_shapes(x, values, errors, file)
+    if not stated:
+        notes.append("no errors are stated: g2_err is 1 everywhere")
+    order = np.argsort(x, kind="stable")
+    x, values, errors = x[order], values[:, order], errors[:, order]
+    causes = _masks(x, values, errors, delays, skip_first)
+    valid = ~np.any(list(causes.values()), axis=0)
+    _check_any_left(values, errors, valid, file)
+    dims = ("q_bin", "tau")
+    data = xr.Dataset(
+        {
+            "g2": (dims, values, {"units": "1", "long_name": "intensity autocorrelation"}),
+            "g2_err": (dims, errors, {"units": "1", "long_name": "stated standard error of g2"}),
+            "valid": (dims, valid, {"long_name": "the point is data and is used"}),
+            **{name: ("q_bin", mask.sum(axis=1), {"long_name": MASKED[name]}) for name, mask in causes.items()},
+        },
+        coords={
+            "q_bin": np.arange(len(values)),
+            "tau": ("tau", x, {"units": "s" if delays else "", "long_name": "delay" if delays else "x"}),
+            "q": ("q_bin", _per_bin(q, len(values), "q", file), {"units": "1/angstrom"}),
+            "phi": ("q_bin", _per_bin(phi, len(values), "phi", file), {"units": "degree"}),
+        },
+        attrs={
+            "pipeline": pipeline if delays else "",
+            "file": "" if file is None else str(file),
+            "delays": int(delays),
+            "errors_stated": int(stated),
+            "contrast_prior": contrast_prior,
+            "baseline_prior": baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference),
+            "notes": "; ".join(notes),
+            **(attrs or {}),
+        },
+    )
+    return data
+
+
+def _real(array: Any, field: str, file: str | None, notes: list[str]) -> np.ndarray:
+    """A float64 array in native byte order, masked entries as NaN."""
+    try:
+        given = np.ma.asarray(array)
+    except ValueError as error:
+        raise InputError("rows differ in length", file=file, field=field, remedy="Pad short rows with NaN") from error
+    if given.dtype.kind not in "fiu":
+        raise InputError(
+            f"expected real numbers, got {given.dtype}", file=file, field=field, remedy="Convert them to float"
+        )
+    if given.dtype.kind in "iu" or given.dtype.itemsize < 4:
+        notes.append(f"{field} was {given.dtype.name}, converted to float64")
+    return given.astype(float).filled(np.nan)
+
+
+def _check_delays(tau: np.ndarray, delays: bool, file: str | None) -> None:
+    if tau.ndim != 1 or tau.size == 0:
+        raise InputError(f"expected delays of shape (tau,), got {tau.shape}", file=file, field="tau")
+    bad = ~np.isfinite(tau) | ((tau < 0) & delays)
+    if bad.any():
+        index = int(np.argmax(bad))
+        remedy = "Delays are positive times in s" + ("" if np.isnan(tau[index]) else "; for any x pass delays=False")
+        raise InputError(f"index {index}: got {tau[index]:g}", file=file, field="tau", remedy=remedy)
+
+
+def _check_shapes(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, file: str | None) -> None:
+    if g2.ndim != 2 or g2.shape[1] != tau.size:
+        turned = g2.ndim == 2 and g2.shape[0] == tau.size
+        remedy = "It looks transposed: pass g2.T" if turned else "Expected axes (q_bin, tau)"
+        raise InputError(
+            f"shape {g2.shape} does not match (q_bin, tau) with {tau.size} delays", file=file, field="g2", remedy=remedy
+        )
+    if g2.shape[0] == 0:
+        raise InputError("there are no bins", file=file, field="g2")
+    if g2_err.shape != g2.shape:
+        raise InputError(f"shape {g2_err.shape} differs from g2's {g2.shape}", file=file, field="g2_err")
+
+
+def _per_bin(given: Any, bins: int, field: str, file: str | None) -> np.ndarray:
+    """One number a bin, NaN where unknown; q may not be negative."""
+    if given is None:
+        return np.full(bins, np.nan)
+    array = np.atleast_1d(_real(given, field, file, []))
+    if array.shape != (bins,):
+        raise InputError(f"expected one value a bin, shape ({bins},), got {array.shape}", file=file, field=field)
+    if field == "q" and np.any(array < 0):
+        index = int(np.argmax(array < 0))
+        raise InputError(f"got {array[index]:g}", file=file, field=field, bin=index, remedy="q is a length, in 1/angstrom")
+    return array
+
+
+def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool, skip_first: int) -> dict[str, np.ndarray]:
+    """Each masked point under one cause, the first that applies."""
+    with np.errstate(invalid="ignore"):
+        tests = {
+            "masked_skipped": np.broadcast_to(np.arange(tau.size) < skip_first, g2.shape),
+            "masked_delay": np.broadcast_to(delays & (tau == 0), g2.shape),
+            "masked_zero_pairs": (g2 == 0) & (g2_err == 0),
+            "masked_value": ~np.isfinite(g2) | (delays & np.isin(g2, SENTINELS)),
+            "masked_error": ~(np.isfinite(g2_err) & (g2_err >= SMALLEST_ERROR)),
+        }
+    taken = np.zeros(g2.shape, bool)
+    causes = {}
+    for name, test in tests.items():
+        causes[name] = test & ~taken
+        taken |= test
+    return causes
+
+
+def _check_any_left(g2: np.ndarray, g2_err: np.ndarray, valid: np.ndarray, file: str | None) -> None:
+    if valid.any():
+        return
+    if not np.isfinite(g2).any():
+        raise InputError("every value is NaN or infinite", file=file, field="g2")
+    if not (g2_err > 0).any():
+        raise InputError(
+            "no error is above zero", file=file, field="g2_err", remedy="Without errors, pass g2_err=None"
+        )
+    raise InputError("no point of any bin can be used", file=file, field="g2")
+
+
+def error_ratio(data: xr.Dataset) -> np.ndarray:
+    """True noise over stated error of each bin (q_bin,), from neighbouring delays and without any model.
+
+    The robust spread (1.4826 times the median absolute value) of z_i = (g2[i+1] - g2[i]) / sqrt(err[i]^2 + err[i+1]^2)
+    over neighbouring valid points; NaN where there are fewer than 4 of them. Near 1 where the stated errors are right;
+    smaller where the noise of neighbours is correlated.
+    """
+    return np.array([_neighbour_spread(*row) for row in zip(data.g2.values, data.g2_err.values, data.valid.values)])
+
+
+def _neighbour_spread(g2: np.ndarray, g2_err: np.ndarray, valid: np.ndarray) -> float:
+    value, error = g2[valid], g2_err[valid]
+    if value.size < 5:
+        return math.nan
+    z = np.diff(value) / np.hypot(error[1:], error[:-1])
+    return float(1.4826 * np.median(np.abs(z)))

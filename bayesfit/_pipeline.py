@@ -1,0 +1,31 @@
+"""The contract that a pipeline file fulfils: recognise a file, read it, and add what its users compute next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import xarray as xr
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """One kind of dataset.
+
+    Args:
+        name: how users call it.
+        recognise: `path -> None` where the file's content is of this kind, else what is missing, in a few words.
+            Looks at the content, never at the name, and does not raise.
+        read: `path -> Dataset` as `bayesfit.curves` returns it.
+        derive: `(posterior, curves) -> Dataset` of derived quantities with units in attrs; `posterior` holds every
+            parameter with dims (chain, draw, q_bin), fixed ones as (q_bin,). None where there are none.
+        model: the model to fit where the user names none.
+    """
+
+    name: str
+    recognise: Callable[[Path], str | None]
+    read: Callable[[Path], xr.Dataset]
+    derive: Callable[[xr.Dataset, xr.Dataset], xr.Dataset] | None = None
+    model: str = "stretched_exponential"
+    description: str = ""

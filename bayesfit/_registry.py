@@ -1,0 +1,183 @@
+"""Finds models and pipelines by name, entry point or path; reads a file with the pipeline that recognises it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import pkgutil
+import stat
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import xarray as xr
+
+from bayesfit._errors import BayesfitError, InputError, ModelError, SettingsError, nearest
+from bayesfit._model import Model
+from bayesfit._pipeline import Pipeline
+
+_LOADED: dict[tuple[str, str], Model] = {}
+
+
+def list_models() -> list[str]:
+    """Names of the models that are installed: those shipped, and those of the entry-point group `bayesfit.models`."""
+    return _names("bayesfit.models")
+
+
+def list_pipelines() -> list[str]:
+    """Names of the pipelines that are installed, also those of the entry-point group `bayesfit.pipelines`."""
+    return _names("bayesfit.pipelines")
+
+
+def get_model(name: str | Path | Model) -> Model:
+    """The model of that name, or the one in the file at that path (`./my_model.py`).
+
+    Raises:
+        SettingsError: no model has this name. ModelError: the file holds no model, or fails when run.
+    """
+    if isinstance(name, Model):
+        return name
+    text = str(name)
+    if isinstance(name, Path) or text.endswith(".py") or "/" in text:
+        return _model_at(Path(text).expanduser())
+    return _named(text, "bayesfit.models", "model", Model)
+
+
+def get_pipeline(name: str) -> Pipeline:
+    """The pipeline of that name.
+
+    Raises:
+        SettingsError: no pipeline has this name.
+    """
+    return _named(name, "bayesfit.pipelines", "pipeline", Pipeline)
+
+
+def read(path: str | Path, pipeline: str | None = None) -> xr.Dataset:
+    """Read a file of correlation data; its kind is recognised by its content.
+
+    Args:
+        path: the file.
+        pipeline: name of the pipeline to use, instead of asking each.
+
+    Returns:
+        Dataset as `bayesfit.curves` gives it: dims (q_bin, tau), `g2`, `g2_err`, `valid`, coords `tau` (s),
+        `q` (1/angstrom), `phi` (degree). `attrs["sha256"]` is the file's hash.
+
+    Raises:
+        InputError: no pipeline recognises the file (says which were asked and what each missed), or it cannot be used.
+        SettingsError: no pipeline has the name given.
+    """
+    path = _readable(Path(path).expanduser())
+    if pipeline is None:
+        chosen = _recognise(path)
+    else:
+        chosen = get_pipeline(pipeline)
+        if missing := chosen.recognise(path):
+            raise InputError(f"not a file of pipeline {chosen.name!r}: {missing}", file=path)
+    try:
+        data = chosen.read(path)
+    except BayesfitError:
+        raise
+    except (OSError, KeyError, ValueError, TypeError, RuntimeError, MemoryError) as error:
+        raise InputError(f"pipeline {chosen.name!r} cannot read it: {error}", file=path) from error
+    data.attrs.update(file=str(path), sha256=_sha256(path), pipeline=chosen.name)
+    return data
+
+
+def _names(package: str) -> list[str]:
+    shipped = [found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+    return sorted({*(n for n in shipped if not n.startswith("_")), *(e.name for e in entry_points(group=package))})
+
+
+def _named(name: str, package: str, attribute: str, kind: type) -> Any:
+    if name not in _names(package):
+        raise SettingsError(f"unknown {attribute} {name!r}", field=attribute, remedy=nearest(name, _names(package)))
+    for entry in entry_points(group=package):
+        if entry.name == name:
+            found = entry.load()
+            return getattr(found, attribute) if isinstance(found, ModuleType) else found
+    found = getattr(importlib.import_module(f"{package}.{name}"), attribute, None)
+    if not isinstance(found, kind):
+        raise ModelError(f"its module has no `{attribute}`", field=f"{attribute} {name!r}")
+    return found
+
+
+def _model_at(path: Path) -> Model:
+    """Run a model file; one content at one path gives one model, so that compiled programs are found again."""
+    source = _readable(path).read_bytes()
+    key = (str(path.resolve()), hashlib.sha256(source).hexdigest())
+    if key not in _LOADED:
+        spec = importlib.util.spec_from_file_location(f"bayesfit_model_{key[1][:12]}", path)
+        if spec is None or spec.loader is None:
+            raise ModelError("not a Python file", field="model", file=path, remedy="Name a file that ends in .py")
+        module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BayesfitError:
+            raise
+        except Exception as error:
+            raise ModelError(f"fails when run: {type(error).__name__}: {error}", field="model", file=path) from error
+        if not isinstance(getattr(module, "model", None), Model):
+            raise ModelError("holds no model", field="model", file=path, remedy="Add `model = bayesfit.Model(...)`")
+        _LOADED[key] = module.model
+    return _LOADED[key]
+
+
+def _readable(path: Path) -> Path:
+    """A regular file with something in it; never waits on a pipe."""
+    try:
+        status = path.stat()
+    except FileNotFoundError as error:
+        why = "the link points nowhere" if path.is_symlink() else "no such file"
+        raise InputError(why, file=path) from error
+    except OSError as error:
+        raise InputError(str(error.strerror or error).lower(), file=path) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError("is a folder" if path.is_dir() else "is not a regular file", file=path)
+    if status.st_size == 0:
+        raise InputError("is empty", file=path)
+    return path
+
+
+def _recognise(path: Path) -> Pipeline:
+    _refuse_stand_ins(path)
+    missed = []
+    for name in list_pipelines():
+        pipeline = get_pipeline(name)
+        missing = pipeline.recognise(path)
+        if missing is None:
+            return pipeline
+        missed.append(f"{name}: {missing}")
+    raise InputError("no pipeline recognises it (" + "; ".join(missed) + ")", file=path)
+
+
+def _refuse_stand_ins(path: Path) -> None:
+    """Files that stand where data should: zeros, a web page, a pointer to large-file storage."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise InputError(str(error.strerror or error).lower(), file=path) from error
+    if not head.strip(b"\0"):
+        raise InputError("holds zeros only", file=path, remedy="The copy failed; fetch it again")
+    start = head.lstrip().lower()
+    if start.startswith((b"<!doctype html", b"<html", b"<?xml")):
+        raise InputError("is a web page, not data", file=path, remedy="Download the file itself")
+    if start.startswith(b"version https://git-lfs"):
+        raise InputError("is a Git-LFS pointer, not data", file=path, remedy="Run git lfs pull")
+    if start.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
+        raise InputError("is a pickle; pickles are never loaded", file=path, remedy="Save it as CSV or HDF5")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def source_of(model: Model) -> str:
+    """Where a model was defined: its module's file, or "" where it has none."""
+    module = sys.modules.get(model.program.__module__)
+    return str(getattr(module, "__file__", None) or getattr(model.program, "__globals__", {}).get("__file__", ""))
