@@ -25,34 +25,35 @@ SCOUTS = 1024
 STARTS = 6
 CLOUD = 128
 CLOUD_DF = 5.0
+QUANTILES = 65
 LEAST_ESS_PER_PARAMETER = 15.0
 
 
 class Estimate(NamedTuple):
     """What the sampler and the verdict need of one bin; with a leading axis, of many.
 
-    `least_squares`, `least_squares_sd` (param,): coordinates of the least-squares fit of the curve's parameters;
-    `chi2`: its residual sum of squares; `converged`: True where the solver says so; `mode` (param,) and
-    `mode_potential`: the best point seen; `center` (param,), `frame` (param, param): z = center + frame @ u whitens
-    the posterior; `starts` (chain, param): starts of the chains, as u; `importance_ess`: effective number of the
-    importance draws; `prior_sd` (param,): sd of the prior on the unconstrained scale.
+    `least_squares`, `least_squares_sd`: the classical fit, parameter name to value and to standard error for errors
+    as stated; `chi2`: its residual sum of squares; `converged`: True where the solver says so; `mode_potential`: the
+    lowest potential seen; `center` (param,), `frame` (param, param): z = center + frame @ u whitens the posterior;
+    `starts` (chain, param): starts of the chains, as u; `importance_ess`: effective number of the importance draws;
+    `prior_quantiles`: parameter name to `QUANTILES` evenly spaced quantiles of its prior.
     """
 
     least_squares: Any
+    least_squares_sd: Any
     chi2: Any
     converged: Any
-    mode: Any
     mode_potential: Any
     center: Any
     frame: Any
     starts: Any
     importance_ess: Any
-    prior_sd: Any
+    prior_quantiles: Any
 
 
 def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
     """Point estimate, modes, and frame of one bin. Never raises under vmap: what fails is NaN or not converged."""
-    key_scout, key_cloud, key_choice = jax.random.split(key, 3)
+    key_scout, key_cloud, key_choice, key_prior = jax.random.split(key, 4)
     scouts = jax.vmap(lambda k: posterior.draw_prior(k, bin))(jax.random.split(key_scout, SCOUTS))
     curve_count = len(posterior.curve_names)
     fits, chi2, converged = _least_squares(posterior, bin, scouts[:, :curve_count])
@@ -68,20 +69,29 @@ def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
     top = jnp.argmin(potentials)
     center, frame = _frame(points, weights, ess, modes[top], frames[top])
     chosen = points[_systematic(key_choice, weights, chains)]
-    seen, potential = jnp.concatenate([modes, points]), jnp.concatenate([potentials, values])
-    mode = jnp.argmin(potential)
+    point, point_sd = posterior.least_squares(fits[best], bin)
     return Estimate(
-        least_squares=fits[best],
+        least_squares=point,
+        least_squares_sd=point_sd,
         chi2=chi2[best],
         converged=converged[best],
-        mode=seen[mode],
-        mode_potential=potential[mode],
+        mode_potential=jnp.minimum(jnp.min(potentials), jnp.min(values)),
         center=center,
         frame=frame,
         starts=jax.scipy.linalg.solve_triangular(frame, (chosen - center).T, lower=True).T,
         importance_ess=ess,
-        prior_sd=prior_sd,
+        prior_quantiles=_prior_quantiles(posterior, bin, scouts, key_prior),
     )
+
+
+def _prior_quantiles(posterior: Posterior, bin: Bin, scouts: Any, key: Any) -> dict[str, Any]:
+    curve_count = len(posterior.curve_names)
+    draws = jax.vmap(lambda z: posterior.curve(z[:curve_count], bin)[1])(scouts)
+    keys = jax.random.split(key, 2)
+    for name, amplitude_key in zip(posterior.marginal, keys, strict=False):
+        draws[name] = posterior.draw_amplitude_prior(amplitude_key, name, SCOUTS, bin)
+    levels = jnp.linspace(0.0, 1.0, QUANTILES)
+    return {name: jnp.quantile(draws[name], levels) for name in (*posterior.curve_names, *posterior.marginal)}
 
 
 def _least_squares(posterior: Posterior, bin: Bin, scouts: Any) -> tuple[Any, Any, Any]:

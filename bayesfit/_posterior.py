@@ -319,11 +319,37 @@ class Posterior:
         contrast = jnp.sum(rest * (y - level * curve.unit)) / (jnp.sum(rest**2) + tiny)
         return contrast, level - contrast * slope
 
+    def least_squares(self, z: Any, bin: Bin) -> tuple[Values, Values]:
+        """Constrained values of a least-squares fit at the curve's coordinates z, and their standard errors for errors
+        as stated (the square root of the diagonal of the inverse of J^T J; infinite where it is singular)."""
+        curve, values, _ = self.curve(z, bin)
+        amplitudes = dict(zip(AMPLITUDES, self.least_squares_amplitudes(curve, bin), strict=True))
+        values = {**values, **{name: amplitudes[name] for name in self.marginal}}
+        names = self.curve_names + self.marginal
+
+        def whitened(vector: Any) -> Any:
+            return self.mean({**values, **dict(zip(names, vector, strict=True))}, bin) * bin.unit
+
+        jacobian = jax.jacfwd(whitened)(jnp.stack([values[name] for name in names]) if names else jnp.zeros(0))
+        length = jnp.sqrt(jnp.sum(jacobian**2, axis=0))
+        scaled = jacobian / jnp.where(length > 0, length, 1.0)
+        variance = jnp.diagonal(jnp.linalg.inv(scaled.T @ scaled)) / length**2
+        sd = jnp.where(variance >= 0, jnp.sqrt(variance), jnp.inf)
+        return values, dict(zip(names, sd, strict=True))
+
     def mean(self, values: Values, bin: Bin) -> Any:
         """The mean curve g2 (tau,) at constrained values, in the units of the data."""
         pinned = Override(self.model.program, values, {})
         shape = pinned(bin.tau)
         return shape if self.model.form == "curve" else values["baseline"] + values["contrast"] * shape
+
+    def draw_amplitude_prior(self, key: Any, name: str, count: int, bin: Bin) -> Any:
+        """Prior draws (count,) of an amplitude that is integrated out."""
+        mean, sd = self._amplitude_prior(name, bin)
+        low = self._lower_bound(bin) if name == "contrast" else None
+        if low is None:
+            return mean + sd * jax.random.normal(key, (count,))
+        return jax.vmap(lambda k: truncated_normal(k, mean, sd, low))(jax.random.split(key, count))
 
     def draw_prior(self, key: Any, bin: Bin) -> Any:
         """A draw of the coordinates z (param,) from the prior."""

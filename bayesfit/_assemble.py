@@ -1,0 +1,271 @@
+"""Puts the outcome of a fit together: fitted curves, verdicts, derived quantities, and the tree that holds them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from bayesfit._curves import error_ratio
+from bayesfit._devices import batches, gather, place, spread, take
+from bayesfit._estimate import Estimate
+from bayesfit._posterior import Bin, Posterior
+from bayesfit._prepare import Problem
+from bayesfit._registry import get_pipeline, source_of
+from bayesfit._result import CONVENTION, describe, provenance, tree
+from bayesfit._sample import BINS, LANES, MAX_TREE_DEPTH, Draws
+from bayesfit._settings import FitSettings, as_text
+from bayesfit._verdict import NUMBERS, Evidence, Verdict, judge, unusable
+
+BAND_DRAWS = 200
+BAND = (0.025, 0.975)
+DIMS = ("chain", "draw", "q_bin")
+
+
+def assemble(
+    curves: xr.Dataset,
+    problem: Problem,
+    settings: FitSettings,
+    usable: np.ndarray,
+    estimates: Estimate | None,
+    draws: Draws | None,
+) -> xr.DataTree:
+    """The result of a fit, `estimates` and `draws` being those of the `usable` bins only."""
+    curves = curves if "q_bin" in curves.dims else curves.expand_dims("q_bin")
+    curves = curves.transpose("q_bin", "tau", ...)
+    count = curves.sizes["q_bin"]
+    sampled = _whole(problem, draws, usable, count, settings)
+    posterior = _posterior_group(problem, sampled, curves)
+    pinned = {name: ("q_bin", values[:, 0, 0]) for name, values in sampled.items() if name in _pinned(problem)}
+    band = _bands(problem, usable, draws, curves)
+    verdicts = _verdicts(problem, usable, estimates, draws, band, curves, settings)
+    groups = {
+        "posterior": posterior,
+        "sample_stats": _sample_stats(draws, usable, count, settings),
+        "observed_data": curves[["g2"]],
+        "constant_data": curves.drop_vars("g2").assign(pinned),
+        "point_estimate": _point_estimate(problem, usable, estimates, count),
+        "fit_curve": band,
+        "diagnostics": _diagnostics(verdicts, problem, curves),
+    }
+    return tree(groups, curves, _attrs(curves, problem, settings))
+
+
+def _pinned(problem: Problem) -> set[str]:
+    """Parameters that are not inferred: fixed by the user, or by a prior that is a point."""
+    posterior = problem.posterior
+    inferred = {*posterior.names, *posterior.marginal}
+    return {name for name in problem.parameters if name not in inferred}
+
+
+def _whole(
+    problem: Problem, draws: Draws | None, usable: np.ndarray, count: int, settings: FitSettings
+) -> dict[str, np.ndarray]:
+    """Values (q_bin, chain, draw) of every parameter over all bins, NaN for those not sampled."""
+    names = [*problem.parameters] if draws is None else [*draws.values]
+    whole = {name: np.full((count, settings.chains, settings.draws), np.nan) for name in names}
+    if draws is not None:
+        for name, values in draws.values.items():
+            whole[name][usable] = values
+    for name, value in problem.fixed.items():
+        whole[name] = np.broadcast_to(value[..., None, None], whole[name].shape).copy()
+    return whole
+
+
+def _posterior_group(problem: Problem, sampled: dict[str, np.ndarray], curves: xr.Dataset) -> xr.Dataset:
+    """Every inferred parameter, in the model's order, and the pipeline's derived quantities."""
+    pinned = _pinned(problem)
+    group, everything = xr.Dataset(), xr.Dataset()
+    order = [name for name in problem.parameters if name in sampled]
+    order += [name for name in sampled if name not in order]
+    for name in order:
+        array = xr.DataArray(np.moveaxis(sampled[name], 0, -1), dims=DIMS)
+        if name in problem.parameters:
+            array.attrs.update(describe(problem.parameters[name]))
+        everything[name] = array.isel(chain=0, draw=0, drop=True) if name in pinned else array
+        if name not in pinned:
+            group[name] = array
+    if pipeline := curves.attrs.get("pipeline"):
+        derive = get_pipeline(pipeline).derive
+        if derive is not None:
+            derived = derive(everything, curves.drop_vars([n for n in curves.coords if n not in ("q", "phi")]))
+            group = group.assign({name: array for name, array in derived.data_vars.items() if "draw" in array.dims})
+    group = group.reset_coords(drop=True)
+    return group.transpose(*DIMS).assign_coords(
+        chain=np.arange(group.sizes["chain"]), draw=np.arange(group.sizes["draw"])
+    )
+
+
+def _sample_stats(draws: Draws | None, usable: np.ndarray, count: int, settings: FitSettings) -> xr.Dataset:
+    """The sampler's statistics under the schema's names; where nothing was sampled, NaN, 0 or False."""
+    shape = (count, settings.chains, settings.draws)
+
+    def whole(name: str, fill: float) -> np.ndarray:
+        array = np.full(shape, fill)
+        if draws is not None and name in draws.stats:
+            array[usable] = np.nan_to_num(draws.stats[name], nan=fill) if fill == 0 else draws.stats[name]
+        return np.moveaxis(array, 0, -1)
+
+    steps = whole("n_steps", 0).astype(np.int32)
+    stats = {
+        "lp": -whole("potential", np.nan),
+        "energy": whole("energy", np.nan),
+        "acceptance_rate": whole("acceptance_rate", np.nan),
+        "step_size": whole("step_size", np.nan),
+        "n_steps": steps,
+        "tree_depth": np.ceil(np.log2(steps + 1.0)).astype(np.int32),
+        "reached_max_treedepth": steps >= 2**MAX_TREE_DEPTH - 1,
+        "diverging": whole("diverging", 0).astype(bool),
+    }
+    coords = {"chain": np.arange(shape[1]), "draw": np.arange(shape[2])}
+    return xr.Dataset({name: (DIMS, array) for name, array in stats.items()}, coords=coords)
+
+
+def _point_estimate(problem: Problem, usable: np.ndarray, estimates: Estimate | None, count: int) -> xr.Dataset:
+    """The least-squares fit: each parameter with its standard error (scaled by the residuals where the noise has a scale
+    of its own), chi2 and whether the solver converged."""
+    group = xr.Dataset()
+    if estimates is None:
+        return group
+    freedom = np.maximum(problem.points[usable] - len(estimates.least_squares_sd), 1)
+    factor = np.sqrt(estimates.chi2 / freedom) if problem.posterior.noise.parameters else 1.0
+    arrays = {name: estimates.least_squares[name] for name in estimates.least_squares_sd}
+    arrays |= {f"{name}_sd": sd * factor for name, sd in estimates.least_squares_sd.items()}
+    arrays |= {"chi2": estimates.chi2, "converged": estimates.converged.astype(float)}
+    for name, values in arrays.items():
+        whole = np.full(count, np.nan)
+        whole[usable] = values
+        group[name] = ("q_bin", whole)
+        if name.removesuffix("_sd") in problem.parameters:
+            group[name].attrs.update(describe(problem.parameters[name.removesuffix("_sd")]))
+    group["converged"] = group["converged"].fillna(0).astype(bool)
+    return group
+
+
+@lru_cache(maxsize=32)
+def _mean_curves(posterior: Posterior, devices: int) -> Any:
+    def curves(bin: Bin, values: dict[str, Any]) -> tuple[Any, Any]:
+        means = jax.vmap(lambda v: posterior.mean(v, bin))(values)
+        return jnp.mean(means, axis=0), jnp.quantile(means, jnp.array(BAND), axis=0)
+
+    return spread(curves)
+
+
+def _bands(problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr.Dataset) -> xr.Dataset:
+    """Posterior mean curve and its central 95 % band at the data's delays, from evenly thinned draws."""
+    count, length = curves.sizes["q_bin"], curves.sizes["tau"]
+    arrays = np.full((3, count, length), np.nan)
+    done = int(draws.done.max(initial=0)) if draws is not None else 0
+    if draws is not None and done:
+        run = _mean_curves(problem.posterior, jax.local_device_count())
+        bins = take(problem.bins, usable)
+        for index in batches(usable.size, BINS):
+            values = {name: _thinned(array[index], draws.done[index]) for name, array in draws.values.items()}
+            mean, band = gather(run(place(take(bins, index)), place(values)))
+            arrays[0, usable[index]] = mean[:, :length]
+            arrays[1:, usable[index]] = np.moveaxis(band, 1, 0)[:, :, :length]
+    names = ("mean", "lower", "upper")
+    return xr.Dataset({name: (("q_bin", "tau"), array) for name, array in zip(names, arrays, strict=True)})
+
+
+def _thinned(array: np.ndarray, done: np.ndarray) -> np.ndarray:
+    """About `BAND_DRAWS` draws of each bin, evenly over chains and draws; (bin, BAND_DRAWS)."""
+    chains = array.shape[1]
+    picks = []
+    for row, made in zip(array, done, strict=True):
+        flat = row[:, : max(made, 1)].ravel()
+        picks.append(flat[np.linspace(0, flat.size - 1, max(BAND_DRAWS, chains)).astype(int)])
+    return np.array(picks)
+
+
+def _verdicts(
+    problem: Problem,
+    usable: np.ndarray,
+    estimates: Estimate | None,
+    draws: Draws | None,
+    band: xr.Dataset,
+    curves: xr.Dataset,
+    settings: FitSettings,
+) -> list[Verdict]:
+    """The verdict of every bin of the dataset, in order."""
+    needed = len(problem.posterior.curve_names) + len(problem.posterior.marginal)
+    verdicts = [unusable(int(points), needed) for points in problem.points]
+    if estimates is None or draws is None:
+        return verdicts
+    names = [*problem.posterior.names, *problem.posterior.marginal]
+    for place_, bin in enumerate(usable):
+        made = int(draws.done[place_])
+        valid = curves.valid.values[bin]
+        residual = (curves.g2.values[bin] - band["mean"].values[bin])[valid] / curves.g2_err.values[bin][valid]
+        contrast = estimates.least_squares.get("contrast", np.full(usable.size, np.nan))[place_]
+        contrast_sd = estimates.least_squares_sd.get("contrast", np.full(usable.size, np.nan))[place_]
+        inferred = bool(problem.posterior.noise_names)
+        verdicts[bin] = judge(
+            Evidence(
+                draws={name: draws.values[name][place_][:, :made] for name in names} if draws.values else {},
+                potential=draws.stats["potential"][place_][:, :made] if draws.stats else np.zeros((1, 0)),
+                n_steps=draws.stats["n_steps"][place_][:, :made] if draws.stats else np.zeros((1, 0)),
+                diverging=draws.stats["diverging"][place_][:, :made] if draws.stats else np.zeros((1, 0)),
+                mode_potential=float(estimates.mode_potential[place_]),
+                sampled=len(problem.posterior.names),
+                prior_quantiles={name: q[place_] for name, q in estimates.prior_quantiles.items()},
+                residual=residual,
+                tau=curves.tau.values[valid],
+                free=needed,
+                scale_inferred=inferred,
+                contrast=float(contrast),
+                contrast_sd=float(contrast_sd * (np.sqrt(np.mean(residual**2)) if inferred else 1.0)),
+                max_tree_depth=MAX_TREE_DEPTH,
+                wanted=settings.draws,
+            )
+        )
+    return verdicts
+
+
+def _diagnostics(verdicts: list[Verdict], problem: Problem, curves: xr.Dataset) -> xr.Dataset:
+    """One row a bin: verdict, reason, and the numbers behind them."""
+    group = xr.Dataset(
+        {
+            "verdict": ("q_bin", np.array([v.name for v in verdicts], dtype=object)),
+            "reason": ("q_bin", np.array([v.reason for v in verdicts], dtype=object)),
+            "points": ("q_bin", problem.points),
+            "error_ratio": ("q_bin", error_ratio(curves), {"long_name": "true noise over stated error, from the data"}),
+        }
+    )
+    for name, words in NUMBERS.items():
+        group[name] = ("q_bin", np.array([v.numbers[name] for v in verdicts]), {"long_name": words})
+    names = [*problem.posterior.curve_names, *problem.posterior.marginal]
+    widths = np.array([[v.widths.get(name, np.nan) for name in names] for v in verdicts]).reshape(len(verdicts), -1)
+    group["prior_width_ratio"] = (
+        ("q_bin", "parameter"),
+        widths,
+        {"long_name": "width of the posterior over that of the prior"},
+    )
+    return group.assign_coords(parameter=np.array(names, dtype=object))
+
+
+def _attrs(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> dict[str, Any]:
+    model = problem.posterior.model
+    kept = {f"data_{name}": value for name, value in curves.attrs.items() if name not in ("file", "sha256")}
+    return {
+        "creator": "bayesfit",
+        "inference_library": "numpyro",
+        "model": model.name,
+        "model_formula": model.formula,
+        "model_source": source_of(model),
+        "convention": CONVENTION,
+        "input_file": curves.attrs.get("file", ""),
+        "input_sha256": curves.attrs.get("sha256", ""),
+        "settings": as_text(settings),
+        "seed": settings.seed,
+        "priors": {name: {"family": p.family, **p.values} for name, p in problem.priors.items()},
+        "fixed": problem.fixed,
+        "lane_width": LANES,
+        "bin_width": BINS,
+        **provenance(),
+        **kept,
+    }

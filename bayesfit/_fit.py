@@ -1,0 +1,106 @@
+"""The one composition of the stages: curves in, posterior with verdicts out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+
+from bayesfit._assemble import assemble
+from bayesfit._devices import take
+from bayesfit._errors import ModelError
+from bayesfit._model import Model
+from bayesfit._prepare import Problem, prepare
+from bayesfit._progress import progress_bar
+from bayesfit._sample import Report, bin_keys, estimate_bins, sample_bins, stop_on_signal
+from bayesfit._settings import FitSettings
+
+
+def fit(
+    curves: xr.Dataset,
+    model: str | Path | Model = "stretched_exponential",
+    *,
+    noise: str = "scaled",
+    priors: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    chains: int = 4,
+    draws: int = 1000,
+    warmup: int = 400,
+    seed: int = 0,
+    target_accept: float = 0.8,
+    progress: bool | Report = False,
+) -> xr.DataTree:
+    """Posterior of every bin by NUTS, with a verdict on each.
+
+    Args:
+        curves: what `bayesfit.curves` or `bayesfit.read` returned: dims (q_bin, tau).
+        model: name of a model, path of a model file, or a `Model`.
+        noise: "scaled" (the stated errors times one inferred factor a bin) or "stated".
+        priors: parameter name to prior, as text `"LogNormal(3, 1)"`, as a table `{"family": ..., ...}`, or a NumPyro
+            distribution; each value one number or one a bin. Amplitudes are `contrast` and `baseline`.
+        fixed: parameter name to value, one number or one a bin (q_bin,).
+        chains, draws, warmup: chains a bin, kept draws a chain, warm-up transitions before them.
+        seed: the same data, settings, seed and machine give the same bits; a bin's draws depend on no other bin.
+        target_accept: acceptance rate that the step size is adapted to.
+        progress: True for a progress bar on standard error, or a function that takes a `Progress`.
+
+    Returns:
+        DataTree in ArviZ's schema, with groups `posterior` and `sample_stats` (chain, draw, q_bin), `observed_data`,
+        `constant_data`, `point_estimate` (the least-squares fit), `fit_curve` (posterior mean curve with its 95 % band)
+        and `diagnostics` (per bin: r_hat, ess_bulk, ess_tail, divergences, verdict, reason, ...). Bins that cannot be
+        used are NaN. On Ctrl-C the draws made so far are returned, and the bins that lack some say so.
+
+    Raises:
+        InputError, SettingsError, ModelError: before any sampling; one line that says what and where.
+
+    Example:
+        >>> import bayesfit
+        >>> data, truth = bayesfit.simulate(bins=2, seed=1)
+        >>> result = bayesfit.fit(data, model="single_exponential", fixed={"baseline": 1.0}, draws=200)
+        >>> sorted(result.posterior.sizes.items())
+        [('chain', 4), ('draw', 200), ('q_bin', 2)]
+    """
+    settings = FitSettings(
+        noise=noise, chains=chains, draws=draws, warmup=warmup, seed=seed, target_accept=target_accept
+    )
+    with ExitStack() as stack:
+        stack.enter_context(jax.enable_x64(True))
+        problem = prepare(curves, model, settings.noise, priors, fixed)
+        report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
+        return _run(curves, problem, settings, report)
+
+
+def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Report) -> xr.DataTree:
+    """Estimate, sample and judge the bins that have points enough."""
+    needed = len(problem.posterior.curve_names) + len(problem.posterior.marginal)
+    usable = np.flatnonzero(problem.points >= max(needed, 1))
+    if usable.size == 0:
+        return assemble(curves, problem, settings, usable, None, None)
+    bins = take(problem.bins, usable)
+    keys = bin_keys(settings.seed, problem.identity[usable])
+    with stop_on_signal() as stop:
+        estimates = estimate_bins(problem.posterior, bins, keys, settings.chains, report, stop)
+        if not np.any(np.isfinite(estimates.mode_potential)):
+            raise ModelError(
+                "its density is not finite at any prior draw, in any bin",
+                field=f"model {problem.posterior.model.name!r}",
+                remedy="Does the program return NaN?",
+            )
+        draws = sample_bins(
+            problem.posterior,
+            bins,
+            estimates,
+            keys,
+            chains=settings.chains,
+            draws=settings.draws,
+            warmup=settings.warmup,
+            target_accept=settings.target_accept,
+            report=report,
+            stop=stop,
+        )
+    return assemble(curves, problem, settings, usable, estimates, draws)

@@ -1,0 +1,280 @@
+"""From curves and a user's choices to a `Posterior` and the data of every bin; refuses what cannot be fitted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import xarray as xr
+
+from bayesfit._errors import InputError, ModelError, SettingsError, nearest
+from bayesfit._model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter, check_name
+from bayesfit._noise import Noise, get_noise
+from bayesfit._posterior import Bin, Posterior, marginal_amplitudes
+from bayesfit._priors import Prior, as_numbers, build, parse_prior
+from bayesfit._registry import get_model
+
+PADDED = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A dataset ready to be fitted.
+
+    `bins` holds every bin's data with a leading axis (q_bin,), delays padded; `identity` (q_bin, 2) is a hash of each
+    bin's own data, which keys its random numbers; `parameters` describes every parameter of the result.
+    """
+
+    posterior: Posterior
+    bins: Bin
+    identity: np.ndarray
+    parameters: dict[str, Parameter]
+    fixed: dict[str, np.ndarray]
+    priors: dict[str, Prior]
+
+    @property
+    def points(self) -> np.ndarray:
+        """Number of valid points of each bin (q_bin,)."""
+        return self.bins.valid.sum(axis=1)
+
+    @property
+    def fitted(self) -> int:
+        """How many numbers are inferred in each bin, the amplitudes included."""
+        return len(self.posterior.names) + len(self.posterior.marginal)
+
+
+def prepare(
+    data: xr.Dataset,
+    model: Any = "stretched_exponential",
+    noise: str = "scaled",
+    priors: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> Problem:
+    """Check the choices against the data and the model, and lay out every bin's data. Call it with x64 on.
+
+    Raises:
+        SettingsError: an unknown name, or an impossible value. ModelError: the model breaks the contract.
+        InputError: the data do not suit the model.
+    """
+    data = _oriented(data)
+    model, noise_model = get_model(model), get_noise(noise)
+    file = data.attrs.get("file") or None
+    if noise == "stated" and not data.attrs.get("errors_stated", 1):
+        raise SettingsError("'stated' needs errors, and the data state none", field="noise", remedy="Use 'scaled'")
+    tau = data.tau.values.astype(float)
+    _check_x(model, tau, data, file)
+    sites = _sites(model, tau)
+    noise_sites = _trace(noise_model.program, ())
+    known = {**sites, **noise_sites, **({name: None for name in AMPLITUDES} if model.form == "siegert" else {})}
+    pinned = {name: _one_or_per_bin(value, f"fixed.{name}", data) for name, value in (fixed or {}).items()}
+    given = {name: parse_prior(spec, name) for name, spec in _all_priors(model, data, priors or {}).items()}
+    for kind, names in (("fixed", pinned), ("priors", given)):
+        for name in names:
+            if name not in known:
+                raise SettingsError(f"unknown parameter {name!r}", field=kind, remedy=nearest(name, known))
+    for name, prior in given.items():
+        for value in prior.values.values():
+            _one_or_per_bin(value, f"priors.{name}", data)
+    _check_support(model, {**sites, **noise_sites}, pinned, given)
+    posterior = _posterior(model, noise_model, sites, noise_sites, pinned, given)
+    bins = _bins(data, pinned, given)
+    described = (*model.parameters, CONTRAST, BASELINE, *noise_model.parameters)
+    described_by_name = {parameter.name: parameter for parameter in described}
+    parameters = {name: described_by_name.get(name, Parameter(name)) for name in known}
+    return Problem(posterior, bins, _identity(data), parameters, pinned, given)
+
+
+def _oriented(data: xr.Dataset) -> xr.Dataset:
+    """The dataset with dims (q_bin, tau), delays in order; also after the user's own `isel` of one bin."""
+    for name in ("g2", "g2_err", "valid"):
+        if name not in data:
+            raise InputError("is missing", field=name, remedy="Make the dataset with bayesfit.curves or bayesfit.read")
+    if "q_bin" not in data.dims:
+        data = data.expand_dims("q_bin")
+    return data.transpose("q_bin", "tau", ...)
+
+
+def _check_x(model: Model, tau: np.ndarray, data: xr.Dataset, file: str | None) -> None:
+    if model.form == "siegert" and not (np.all(tau >= 0) and np.any(tau > 0)):
+        raise InputError(
+            "holds negative values, and the model needs delays", file=file, field="tau", remedy="Use another model"
+        )
+    if model.form == "siegert" and data.valid.values[:, tau == 0].any():
+        raise InputError("a delay of 0 is marked valid", file=file, field="tau", remedy="Pass delays=True to curves")
+
+
+def _one_or_per_bin(value: Any, field: str, data: xr.Dataset) -> np.ndarray:
+    array = as_numbers(value, field)
+    if array.ndim == 1 and array.size != data.sizes["q_bin"]:
+        raise SettingsError(f"{array.size} values for {data.sizes['q_bin']} bins", field=field)
+    return array
+
+
+def _all_priors(model: Model, data: xr.Dataset, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The kind of data's priors of the amplitudes, overridden by the user's."""
+    if model.form != "siegert":
+        return dict(given)
+    default = curves_defaults(data)
+    return {**default, **given}
+
+
+def curves_defaults(data: xr.Dataset) -> dict[str, str]:
+    """The amplitude priors that the data carry."""
+    return {
+        "contrast": data.attrs.get("contrast_prior", "TruncatedNormal(0, 0.5, low=0)"),
+        "baseline": data.attrs.get("baseline_prior", "Normal(1, 0.1)"),
+    }
+
+
+def _sites(model: Model, tau: np.ndarray) -> dict[str, dist.Distribution]:
+    """The sample sites of a model's program, by name, after checking each against the contract.
+
+    Raises:
+        ModelError: the program raises while traced, breaks the contract, or does not match its parameters.
+    """
+    field = f"model {model.name!r}"
+    try:
+        shape = jax.eval_shape(numpyro.handlers.seed(model.program, 0), jax.ShapeDtypeStruct(tau.shape, float))
+        sites = _trace(model.program, (tau,))
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(f"raises while traced: {type(error).__name__}: {error}", field=field) from error
+    if getattr(shape, "shape", None) != tau.shape:
+        got = getattr(shape, "shape", type(shape).__name__)
+        raise ModelError(f"returns shape {got}, expected that of tau, {tau.shape}", field=field)
+    for name, fn in sites.items():
+        _check_site(model, name, fn)
+    if not sites:
+        raise ModelError("samples no parameter", field=field)
+    described = {parameter.name for parameter in model.parameters}
+    if described and (missing := sorted(described ^ set(sites))):
+        raise ModelError(f"parameter {missing[0]!r} is either listed or sampled, but not both", field=field)
+    for start in model.starts:
+        if missing := sorted(set(start) ^ set(sites)):
+            raise ModelError(f"start must name each parameter once; see {missing[0]!r}", field=field)
+    return sites
+
+
+def _trace(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
+    """Sample sites of a program by name, found without running it in numbers."""
+    found: dict[str, Any] = {}
+
+    def run(*args: Any) -> Any:
+        trace = numpyro.handlers.trace(numpyro.handlers.seed(program, 0)).get_trace(*args)
+        found.update({name: site for name, site in trace.items() if site["type"] == "sample"})
+        return jnp.zeros(())
+
+    jax.eval_shape(run, *args)
+    for name, site in found.items():
+        if site["is_observed"]:
+            raise ModelError(f"observes {name!r}", field="model", remedy="The engine adds the likelihood: return the curve")
+    return {name: site["fn"] for name, site in found.items()}
+
+
+def _check_site(model: Model, name: str, fn: Any) -> None:
+    field = f"model {model.name!r}"
+    check_name(model, name)
+    if isinstance(fn, dist.ImproperUniform):
+        raise ModelError(f"parameter {name!r} has an improper prior", field=field, remedy="Give it a wide proper one")
+    if not isinstance(fn, dist.Distribution):
+        raise ModelError(f"parameter {name!r} is no NumPyro distribution", field=field)
+    if fn.support.is_discrete:
+        raise ModelError(f"parameter {name!r} is discrete", field=field, remedy="NUTS needs continuous parameters")
+    if fn.batch_shape or fn.event_shape:
+        raise ModelError(
+            f"parameter {name!r} has shape {fn.batch_shape + fn.event_shape}", field=field, remedy="Sample scalars only"
+        )
+
+
+def _check_support(
+    model: Model, sites: Mapping[str, Any], fixed: Mapping[str, np.ndarray], priors: Mapping[str, Prior]
+) -> None:
+    """Fixed and start values must lie where their prior has mass, as far as that can be told without other values."""
+    for name, value in fixed.items():
+        if name in sites and name not in priors and not _inside(sites[name], value):
+            raise SettingsError(f"got {np.ravel(value)[0]:g}, outside what the model allows", field=f"fixed.{name}")
+    for start in model.starts:
+        for name, number in start.items():
+            prior = build(priors[name].family, priors[name].values) if name in priors else sites[name]
+            if not _inside(prior, np.asarray(number, float)):
+                raise ModelError(f"start of {name!r} is outside its prior: {number:g}", field=f"model {model.name!r}")
+
+
+def _inside(fn: dist.Distribution, value: np.ndarray) -> bool:
+    try:
+        return isinstance(fn, dist.Delta) or bool(np.all(fn.support(value)))
+    except jax.errors.JAXTypeError:
+        return True
+
+
+def _posterior(
+    model: Model,
+    noise: Noise,
+    sites: Mapping[str, Any],
+    noise_sites: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    priors: Mapping[str, Prior],
+) -> Posterior:
+    families = {name: prior.family for name, prior in priors.items()}
+    names = tuple(sorted(fixed))
+
+    def free(name: str, fn: Any) -> bool:
+        return name not in fixed and (name in priors or not isinstance(fn, dist.Delta))
+
+    curve_names = tuple(name for name, fn in sites.items() if free(name, fn))
+    if model.form == "siegert":
+        marginal = marginal_amplitudes(model, noise, families, names)
+        curve_names += tuple(name for name in AMPLITUDES if name not in marginal and name not in fixed)
+    noise_names = tuple(name for name, fn in noise_sites.items() if free(name, fn))
+    return Posterior(model, noise, tuple(sorted(families.items())), names, curve_names, noise_names)
+
+
+def _bins(data: xr.Dataset, fixed: Mapping[str, np.ndarray], priors: Mapping[str, Prior]) -> Bin:
+    """Every bin's data, delays padded to one of a few lengths by repeating the last as points that are not valid."""
+    count, length = data.sizes["q_bin"], data.sizes["tau"]
+    padded = next((size for size in PADDED if size >= length), -(-length // 512) * 512)
+    valid = np.zeros((count, padded), bool)
+    valid[:, :length] = data.valid.values
+    g2, g2_err = np.zeros((count, padded)), np.ones((count, padded))
+    g2[:, :length], g2_err[:, :length] = data.g2.values, data.g2_err.values
+    tau = _delays(data.tau.values.astype(float), padded, bool(data.attrs.get("delays", 1)))
+    unit = np.where(valid, 1.0 / np.where(valid, g2_err, 1.0), 0.0)
+    y = np.where(valid, np.where(valid, g2, 0.0) * unit, 0.0)
+
+    def spread(value: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(value, (count,)).astype(float)
+
+    return Bin(
+        tau=np.broadcast_to(tau, (count, padded)).copy(),
+        y=y,
+        unit=unit,
+        valid=valid,
+        log_jacobian=-np.sum(np.log(np.where(valid, g2_err, 1.0)), axis=1),
+        fixed={name: spread(value) for name, value in fixed.items()},
+        priors={name: {key: spread(v) for key, v in prior.values.items()} for name, prior in priors.items()},
+    )
+
+
+def _delays(tau: np.ndarray, padded: int, delays: bool) -> np.ndarray:
+    """Padded delays; a delay of 0, which is never valid, takes the place of its neighbour."""
+    if delays:
+        tau = np.where(tau > 0, tau, np.min(tau[tau > 0]))
+    return np.concatenate([tau, np.repeat(tau[-1], padded - tau.size)])
+
+
+def _identity(data: xr.Dataset) -> np.ndarray:
+    """Two 32-bit words from the hash of each bin's valid points; (q_bin, 2)."""
+    tau = data.tau.values.astype(float)
+    words = []
+    for g2, g2_err, valid in zip(data.g2.values, data.g2_err.values, data.valid.values, strict=True):
+        used = np.stack([tau[valid], g2[valid], g2_err[valid]]).astype(float)
+        words.append(np.frombuffer(hashlib.sha256(used.tobytes()).digest()[:8], np.uint32))
+    return np.array(words)

@@ -1,0 +1,288 @@
+"""NumPyro's NUTS kernel over all (bin, chain) lanes, in chunks.
+
+Each lane is one chain of one bin, in the whitened coordinates u of its bin's frame, z = center + frame @ u. The host
+drives chunks of transitions, and between chunks reports progress and looks whether it should stop.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer.hmc import hmc
+
+from bayesfit import _convergence
+from bayesfit._devices import batches, gather, place, spread, take
+from bayesfit._estimate import Estimate, estimate
+from bayesfit._posterior import Bin, Posterior
+
+BINS = 16
+LANES = 64
+CHUNK = 50
+MAX_TREE_DEPTH = 10
+
+
+class Lane(NamedTuple):
+    """What one chain of one bin needs; with a leading axis, of many."""
+
+    bin: Bin
+    center: Any
+    frame: Any
+    start: Any
+    key: Any
+
+
+class Transition(NamedTuple):
+    """What one transition leaves: constrained values, and the sampler's statistics."""
+
+    values: dict[str, Any]
+    potential: Any
+    energy: Any
+    n_steps: Any
+    acceptance_rate: Any
+    step_size: Any
+    diverging: Any
+
+
+@dataclass
+class Progress:
+    """How far the work is: bins done of all, draws of the present batch, its worst R-hat, divergences, seconds left, and
+    the share of the whole stage that is done."""
+
+    stage: str
+    bins: int
+    bins_done: int = 0
+    draws_done: int = 0
+    draws: int = 0
+    worst_rhat: float = float("nan")
+    divergences: int = 0
+    seconds_left: float = float("nan")
+    share: float = 0.0
+
+
+Report = Callable[[Progress], None]
+
+
+@dataclass
+class Draws:
+    """Draws of every bin: `values` and `stats` hold arrays (bin, chain, draw), NaN where a draw was not made."""
+
+    values: dict[str, np.ndarray] = field(default_factory=dict)
+    stats: dict[str, np.ndarray] = field(default_factory=dict)
+    made: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), int))
+
+    @property
+    def done(self) -> np.ndarray:
+        """Draws that every chain of a bin has made (bin,)."""
+        return self.made.min(axis=1)
+
+
+class Stop:
+    """Set by the first Ctrl-C (or SIGTERM); the second one raises."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[Stop]:
+    """Turn the first SIGINT or SIGTERM into a wish to stop at the next chunk; only in the main thread."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def bin_keys(seed: int, identity: np.ndarray) -> Any:
+    """One random key a bin, from the seed and the bin's own data: never from its place. (bin,)"""
+    base = jax.random.key(seed)
+    fold = jax.vmap(lambda words: jax.random.fold_in(jax.random.fold_in(base, words[0]), words[1]))
+    return fold(jnp.asarray(identity))
+
+
+def estimate_bins(posterior: Posterior, bins: Bin, keys: Any, chains: int, report: Report, stop: Stop) -> Estimate:
+    """Estimates of all bins (leading axis), as NumPy arrays; of those that were done if a stop was asked for."""
+    run = _estimator(posterior, chains, jax.local_device_count())
+    count = len(bins.y)
+    data = np.asarray(jax.random.key_data(keys))
+    parts = []
+    for index in batches(count, BINS):
+        if stop.asked:
+            break
+        parts.append(gather(run(place(take(bins, index)), place(data[index]))))
+        report(Progress("estimate", count, min(count, len(parts) * index.size)))
+    if not parts:
+        raise KeyboardInterrupt
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:count], *parts)
+
+
+@lru_cache(maxsize=32)
+def _estimator(posterior: Posterior, chains: int, devices: int) -> Callable[..., Estimate]:
+    return spread(lambda bin, data: estimate(posterior, bin, jax.random.wrap_key_data(data), chains))
+
+
+def sample_bins(
+    posterior: Posterior,
+    bins: Bin,
+    estimates: Estimate,
+    keys: Any,
+    *,
+    chains: int,
+    draws: int,
+    warmup: int,
+    target_accept: float,
+    report: Report,
+    stop: Stop,
+) -> Draws:
+    """Draws of all bins (leading axis of `bins`, `estimates` and `keys`)."""
+    begin, advance = _kernel(posterior, warmup, target_accept, jax.local_device_count())
+    count = len(bins.y)
+    bin_of, chain_of = np.divmod(np.arange(count * chains), chains)
+    data = np.asarray(jax.random.key_data(jax.vmap(lambda k: _chain_keys(k, chains))(keys)))
+    result = Draws(made=np.zeros((count, chains), int))
+    started = time.monotonic()
+    for index in batches(count * chains, LANES):
+        if stop.asked:
+            break
+        b, c = bin_of[index], chain_of[index]
+        lanes = Lane(take(bins, b), estimates.center[b], estimates.frame[b], estimates.starts[b, c], data[b, c])
+        real = np.unique(index).size
+
+        def tell(done: int, chunks: list[Transition], bins_before: int = int(index[0]) // chains) -> None:
+            share = (index[0] + real * done / (draws + warmup)) / (count * chains)
+            left = (time.monotonic() - started) * (1 / share - 1) if share > 0 else float("nan")
+            state = _progress(count, bins_before, max(done - warmup, 0), draws, chunks, real // chains, chains)
+            state.seconds_left, state.share = left, share
+            report(state)
+
+        transitions = _run_batch(begin, advance, lanes, warmup, draws, tell, stop)
+        _store(result, transitions, b[:real], c[:real], count, chains, draws)
+    return result
+
+
+def _chain_keys(key: Any, chains: int) -> Any:
+    return jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(chains))
+
+
+def _run_batch(
+    begin: Callable[..., Any],
+    advance: Callable[..., Any],
+    lanes: Lane,
+    warmup: int,
+    draws: int,
+    tell: Callable[[int, list[Transition]], None],
+    stop: Stop,
+) -> Transition | None:
+    """All transitions after warm-up of one batch of lanes, (lane, draw), as NumPy arrays; fewer if a stop was asked."""
+    parts = place(lanes)
+    state = begin(parts)
+    chunks: list[Transition] = []
+    for done in range(CHUNK, warmup + draws + CHUNK, CHUNK):
+        state, transitions = zip(*advance(state, parts), strict=True)
+        made = gather(list(transitions))
+        skip = min(max(warmup - (done - CHUNK), 0), CHUNK)
+        if skip < CHUNK:
+            chunks.append(jax.tree.map(lambda array, skip=skip: array[:, skip:], made))
+        tell(min(done, warmup + draws), chunks)
+        if stop.asked:
+            break
+    if not chunks:
+        return None
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1)[:, :draws], *chunks)
+
+
+@lru_cache(maxsize=32)
+def _kernel(posterior: Posterior, warmup: int, target_accept: float, devices: int) -> tuple[Any, Any]:
+    """Compiled functions: lanes to first states, and (states, lanes) to (states, a chunk of transitions)."""
+
+    def potential_of(bin: Bin, center: Any, frame: Any) -> Callable[[Any], Any]:
+        return lambda u: posterior.potential(center + frame @ u, bin)
+
+    init, step = hmc(potential_fn_gen=potential_of, algo="NUTS")
+
+    def begin(lane: Lane) -> Any:
+        key, _ = jax.random.split(jax.random.wrap_key_data(lane.key))
+        return init(
+            lane.start,
+            warmup,
+            step_size=0.7,
+            dense_mass=False,
+            target_accept_prob=target_accept,
+            max_tree_depth=MAX_TREE_DEPTH,
+            model_args=(lane.bin, lane.center, lane.frame),
+            rng_key=key,
+        )
+
+    def advance(state: Any, lane: Lane) -> tuple[Any, Transition]:
+        _, key = jax.random.split(jax.random.wrap_key_data(lane.key))
+
+        def transition(state: Any, _: None) -> tuple[Any, Transition]:
+            state = step(state, (lane.bin, lane.center, lane.frame), {})
+            values = posterior.constrain(
+                lane.center + lane.frame @ state.z, lane.bin, jax.random.fold_in(key, state.i)
+            )
+            out = Transition(
+                values,
+                state.potential_energy,
+                state.energy,
+                state.num_steps,
+                state.accept_prob,
+                state.adapt_state.step_size,
+                state.diverging,
+            )
+            return state, out
+
+        return jax.lax.scan(transition, state, None, length=CHUNK)
+
+    return spread(begin), spread(advance)
+
+
+def _store(
+    result: Draws, transitions: Transition | None, bin: Any, chain: Any, bins: int, chains: int, draws: int
+) -> None:
+    """Put one batch's transitions in their places."""
+    if transitions is None:
+        return
+    stats = transitions._asdict()
+    made = transitions.potential.shape[1]
+    for store, arrays in ((result.values, stats.pop("values")), (result.stats, stats)):
+        for name, array in arrays.items():
+            whole = store.setdefault(name, np.full((bins, chains, draws), np.nan))
+            whole[bin, chain, :made] = array[: len(bin)]
+    result.made[bin, chain] = made
+
+
+def _progress(
+    bins: int, before: int, done: int, draws: int, chunks: list[Transition], now: int, chains: int
+) -> Progress:
+    """Progress of the present batch; R-hat over its bins that have all their chains in it."""
+    state = Progress("sample", bins, before, done, draws)
+    if chunks and now and done >= 2 * CHUNK:
+        potential = np.concatenate([chunk.potential for chunk in chunks], axis=1)[: now * chains]
+        series = potential.reshape(now, chains, -1)
+        state.worst_rhat = float(np.nanmax(_convergence.rhat(series), initial=1.0))
+        state.divergences = int(sum(chunk.diverging[: now * chains].sum() for chunk in chunks))
+    if done >= draws:
+        state.bins_done = before + now
+    return state

@@ -1,0 +1,130 @@
+"""Settings, validated: from Python, from a TOML file, and from `key=value` on the command line."""
+
+from __future__ import annotations
+
+import json
+import numbers
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from bayesfit._errors import SettingsError, nearest
+
+
+
+def _plain_integer(value: Any) -> Any:
+    """NumPy's integers as Python's; booleans and all else as they are."""
+    return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
+
+
+Integer = Annotated[int, BeforeValidator(_plain_integer)]
+
+
+class Strict(BaseModel):
+    """Frozen, and refusing what it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise _explained(error, type(self)) from None
+
+
+class FitSettings(Strict):
+    """How a dataset is fitted, whatever its model."""
+
+    noise: str = "scaled"
+    chains: Annotated[Integer, Field(ge=1, le=64)] = 4
+    draws: Annotated[Integer, Field(ge=4, le=1_000_000)] = 1000
+    warmup: Annotated[Integer, Field(ge=20, le=1_000_000)] = 400
+    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
+    target_accept: Annotated[float, Field(gt=0, lt=1)] = 0.8
+
+
+class RunSettings(FitSettings):
+    """All that a run of a pipeline can be told; the keys of a TOML file."""
+
+    model: str | None = None
+    pipeline: str | None = None
+    skip_first: Annotated[Integer, Field(ge=0)] = 0
+    priors: dict[str, str | dict[str, Any]] = {}
+    fixed: dict[str, float | int | list[float | int]] = {}
+
+    @property
+    def for_fit(self) -> dict[str, Any]:
+        """The keyword arguments of `bayesfit.fit`, the model aside."""
+        return self.model_dump(exclude={"model", "pipeline", "skip_first"})
+
+
+def _explained(error: ValidationError, kind: type[BaseModel]) -> SettingsError:
+    """The first complaint, in one line."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][:2])
+    if first["type"] == "extra_forbidden":
+        return SettingsError("unknown setting", field=field, remedy=nearest(field, kind.model_fields))
+    return SettingsError(f"{first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}", field=field)
+
+
+def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **given: Any) -> RunSettings:
+    """Settings of a run: a TOML file, overridden by `key=value` assignments, overridden by what is given.
+
+    Raises:
+        SettingsError: the file cannot be read, a key is unknown or doubled, or a value is impossible.
+    """
+    table = _toml(path) if path is not None else {}
+    seen: set[str] = set()
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        key = key.strip()
+        if not equals:
+            raise SettingsError(f"got {assignment!r}", field="--set", remedy="Write --set key=value")
+        if key in seen:
+            raise SettingsError("set twice", field=key)
+        seen.add(key)
+        _assign(table, key, text.strip())
+    table.update({key: value for key, value in given.items() if value is not None})
+    try:
+        return RunSettings(**table)
+    except SettingsError as error:
+        if path is None:
+            raise
+        raise SettingsError(str(error), file=path) from None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise SettingsError((error.strerror or str(error)).lower(), file=path) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"not valid TOML: {error}", file=path) from error
+
+
+def _assign(table: dict[str, Any], key: str, text: str) -> None:
+    """Put `text` at a dotted key: a TOML value where it reads as one, else the text itself."""
+    *parents, last = key.split(".")
+    for parent in parents:
+        inner = table.setdefault(parent, {})
+        if not isinstance(inner, Mapping):
+            raise SettingsError(f"{parent!r} is not a table", field=key)
+        table[parent] = inner = dict(inner)
+        table = inner
+    table[last] = _value(text)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def as_text(settings: BaseModel) -> str:
+    """Settings as JSON, for a result's attributes."""
+    return json.dumps(settings.model_dump(), sort_keys=True)
