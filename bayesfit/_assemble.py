@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._curves import error_ratio
-from bayesfit._devices import batches, gather, place, spread, take
+from bayesfit._devices import Spread, batches, gather, place, take
 from bayesfit._estimate import Estimate
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._prepare import Problem
@@ -147,12 +147,12 @@ def _point_estimate(problem: Problem, usable: np.ndarray, estimates: Estimate | 
 
 
 @lru_cache(maxsize=32)
-def _mean_curves(posterior: Posterior, devices: int) -> Any:
+def _mean_curves(posterior: Posterior, devices: int) -> Spread:
     def curves(bin: Bin, values: dict[str, Any]) -> tuple[Any, Any]:
         means = jax.vmap(lambda v: posterior.mean(v, bin))(values)
         return jnp.mean(means, axis=0), jnp.quantile(means, jnp.array(BAND), axis=0)
 
-    return spread(curves)
+    return Spread(curves)
 
 
 def _bands(problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr.Dataset) -> xr.Dataset:

@@ -4,7 +4,7 @@
    quantile of the first parameter (the rate, in most models) is a start, so that every part of the delay window is
    looked at.
 2. Least squares (optimistix, Levenberg-Marquardt) from each start: the best is the classical point estimate.
-3. Posterior mode (optimistix, BFGS) from each of these, whitened by the Hessian there.
+3. Posterior mode from each of these, by Fisher scoring: the curvature of least squares and of the prior is at hand.
 4. Importance sampling over a mixture of prior draws and Student-t clouds about the modes: its weights give starts in
    every mode in the right proportion and a covariance that knows the whole posterior (Owen & Zhou 2000, the
    deterministic-mixture weights).
@@ -12,19 +12,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optimistix as optx
-from jax.scipy.special import gammaln, logsumexp
+from jax.scipy.special import logsumexp
 
 from bayesfit._posterior import Bin, Posterior
 
 SCOUTS = 1024
 STARTS = 6
 CLOUD = 128
-CLOUD_DF = 5.0
+SCORING_STEPS = 15
 QUANTILES = 65
 LEAST_ESS_PER_PARAMETER = 15.0
 
@@ -53,8 +54,8 @@ class Estimate(NamedTuple):
 
 def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
     """Point estimate, modes, and frame of one bin. Never raises under vmap: what fails is NaN or not converged."""
-    key_scout, key_cloud, key_choice, key_prior = jax.random.split(key, 4)
-    scouts = jax.vmap(lambda k: posterior.draw_prior(k, bin))(jax.random.split(key_scout, SCOUTS))
+    key_scout, key_cloud, key_choice = jax.random.split(key, 3)
+    scouts, prior_values = jax.vmap(lambda k: posterior.draw_prior(k, bin))(jax.random.split(key_scout, SCOUTS))
     curve_count = len(posterior.curve_names)
     fits, chi2, converged = _least_squares(posterior, bin, scouts[:, :curve_count])
     best = jnp.argmin(jnp.nan_to_num(chi2, nan=jnp.inf))
@@ -80,18 +81,14 @@ def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
         frame=frame,
         starts=jax.scipy.linalg.solve_triangular(frame, (chosen - center).T, lower=True).T,
         importance_ess=ess,
-        prior_quantiles=_prior_quantiles(posterior, bin, scouts, key_prior),
+        prior_quantiles=_prior_quantiles(posterior, bin, prior_values),
     )
 
 
-def _prior_quantiles(posterior: Posterior, bin: Bin, scouts: Any, key: Any) -> dict[str, Any]:
-    curve_count = len(posterior.curve_names)
-    draws = jax.vmap(lambda z: posterior.curve(z[:curve_count], bin)[1])(scouts)
-    keys = jax.random.split(key, 2)
-    for name, amplitude_key in zip(posterior.marginal, keys, strict=False):
-        draws[name] = posterior.draw_amplitude_prior(amplitude_key, name, SCOUTS, bin)
-    levels = jnp.linspace(0.0, 1.0, QUANTILES)
-    return {name: jnp.quantile(draws[name], levels) for name in (*posterior.curve_names, *posterior.marginal)}
+def _prior_quantiles(posterior: Posterior, bin: Bin, values: dict[str, Any]) -> dict[str, Any]:
+    levels = (jnp.arange(QUANTILES) + 0.5) / QUANTILES
+    sampled = {name: jnp.quantile(values[name], levels) for name in posterior.curve_names}
+    return sampled | {name: posterior.amplitude_prior_quantile(name, levels, bin) for name in posterior.marginal}
 
 
 def _least_squares(posterior: Posterior, bin: Bin, scouts: Any) -> tuple[Any, Any, Any]:
@@ -137,56 +134,64 @@ def _noise_guess(posterior: Posterior, bin: Bin, z: Any) -> Any:
 
 
 def _mode(posterior: Posterior, bin: Bin, start: Any, prior_sd: Any) -> tuple[Any, Any, Any]:
-    """Mode near a start, a frame there (Cholesky factor of the inverse Hessian), and its potential."""
-    if start.size == 0:
-        return start, jnp.zeros((0, 0)), posterior.potential(start, bin)
-    frame = _whitener(posterior, bin, start, prior_sd)
-    solution = optx.minimise(
-        lambda u, args: posterior.potential(start + frame @ u, bin),
-        optx.BFGS(rtol=1e-4, atol=1e-4),
-        jnp.zeros_like(start),
-        max_steps=200,
-        throw=False,
-    )
-    mode = start + frame @ solution.value
-    better = posterior.potential(mode, bin) < posterior.potential(start, bin)
-    mode = jnp.where(better, mode, start)
-    return mode, _whitener(posterior, bin, mode, prior_sd), posterior.potential(mode, bin)
+    """Mode near a start, a frame there, and its potential: Fisher scoring with the best of a few step lengths, so that the
+    potential never rises."""
+    lengths = jnp.array([0.0, 0.03, 0.1, 0.3, 0.6, 1.0, 1.8])
+
+    def step(state: tuple[Any, Any, Any], _: None) -> tuple[tuple[Any, Any, Any], None]:
+        z, _, _ = state
+        frame = _whitener(posterior, bin, z, prior_sd)
+        gradient = jnp.nan_to_num(jax.grad(posterior.potential)(z, bin), posinf=0.0, neginf=0.0)
+        tries = z - lengths[:, None] * (frame @ (frame.T @ gradient))
+        potentials = jax.vmap(lambda z: posterior.potential(z, bin))(tries)
+        best = jnp.argmin(potentials)
+        return (tries[best], frame, potentials[best]), None
+
+    first = (start, jnp.eye(start.size), jnp.array(jnp.inf))
+    return jax.lax.scan(step, first, None, length=SCORING_STEPS)[0]
 
 
 def _whitener(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
-    """Lower Cholesky factor of the inverse Hessian. Taken in units of the prior's sd, where a posterior is no wider
-    than about 1, so that eigenvalues below that (flat, or a saddle) are lifted to it."""
-    sd = jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).tiny)
-    hessian = jax.jacfwd(jax.grad(lambda v: posterior.potential(z + sd * v, bin)))(jnp.zeros_like(z))
-    hessian = jnp.where(jnp.all(jnp.isfinite(hessian)), hessian, jnp.eye(z.size))
-    values, vectors = jnp.linalg.eigh((hessian + hessian.T) / 2)
-    root = vectors * jnp.maximum(values, 0.5) ** -0.5
-    _, upper = jnp.linalg.qr(root.T)
-    lower = upper.T * jnp.where(jnp.diagonal(upper) < 0, -1.0, 1.0)
-    return sd[:, None] * lower
+    """A lower triangular frame at z: the inverse Cholesky factor of the curvature there.
+
+    The curve's block is Gauss-Newton's, J^T J of the profiled residuals in units of the noise, plus the prior's
+    precision, so it is positive definite everywhere; the noise's is that of a scale's logarithm, 1/sqrt(2 points).
+    """
+    count = len(posterior.curve_names)
+    precision = 1.0 / jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).eps) ** 2
+    scale, _, _ = posterior.scale(z[count:], bin)
+    jacobian = jax.jacfwd(lambda c: posterior.residual(c, bin) / scale)(z[:count])
+    curve = jnp.nan_to_num(jacobian.T @ jacobian, posinf=0.0) + jnp.diag(precision[:count])
+    noise_width = jnp.full(z.size - count, 1.0 / jnp.sqrt(2.0 * jnp.sum(bin.valid)))
+    return jax.scipy.linalg.block_diag(_inverse_root(curve), jnp.diag(noise_width))
+
+
+def _inverse_root(precision: Any) -> Any:
+    """Lower triangular L with L L^T = precision^-1, computed in units of the diagonal."""
+    unit = jnp.diagonal(precision) ** -0.5
+    upper = jnp.linalg.cholesky((precision * unit[:, None] * unit)[::-1, ::-1])[::-1, ::-1]
+    return unit[:, None] * jnp.linalg.inv(upper).T if precision.size else precision
 
 
 def _importance(posterior: Posterior, bin: Bin, key: Any, defence: Any, modes: Any, frames: Any) -> tuple[Any, ...]:
     """Points (point, param), their log importance weights, and their potentials."""
     modes_count, size = modes.shape
-    key_cloud, key_noise = jax.random.split(key)
-    u = jax.random.t(key_cloud, CLOUD_DF, (modes_count, CLOUD, size))
-    clouds = modes[:, None] + jnp.einsum("kij,knj->kni", frames, u)
+    u = _draw_t(key, (SCOUTS + modes_count * CLOUD, size))
+    clouds = modes[:, None] + jnp.einsum("kij,knj->kni", frames, u[SCOUTS:].reshape(modes_count, CLOUD, size))
     curve_count = len(posterior.curve_names)
     width = 2.0 / jnp.sqrt(jnp.sum(bin.valid))
-    jitter = width * jax.random.t(key_noise, CLOUD_DF, (SCOUTS, size - curve_count))
-    wide = jnp.concatenate([defence[:, :curve_count], defence[:, curve_count:] + jitter], axis=1)
+    wide = defence.at[:, curve_count:].add(width * u[:SCOUTS, curve_count:])
     points = jnp.concatenate([wide, clouds.reshape(-1, size)])
+    counts = jnp.array([SCOUTS] + [CLOUD] * modes_count) / (SCOUTS + CLOUD * modes_count)
+    inverses = jnp.linalg.inv(frames)
+    volumes = jnp.sum(jnp.log(jnp.diagonal(frames, axis1=1, axis2=2)), axis=1)
 
     def log_weight(z: Any) -> tuple[Any, Any]:
-        inner = [_log_t(jax.scipy.linalg.solve_triangular(f, z - m, lower=True)) - jnp.sum(jnp.log(jnp.diagonal(f)))
-                 for m, f in zip(modes, frames, strict=True)]
+        inner = _log_t(jnp.einsum("kij,kj->ki", inverses, z - modes)) - volumes
         guess = _noise_guess(posterior, bin, z[:curve_count])
         _, _, log_prior = posterior.curve(z[:curve_count], bin)
         outer = log_prior + _log_t((z[curve_count:] - guess) / width) - (size - curve_count) * jnp.log(width)
-        counts = jnp.array([SCOUTS] + [CLOUD] * modes_count) / (SCOUTS + CLOUD * modes_count)
-        proposal = logsumexp(jnp.stack([outer, *inner]), b=counts)
+        proposal = logsumexp(jnp.concatenate([outer[None], inner]), b=counts)
         potential = posterior.potential(z, bin)
         weight = -potential - proposal
         return jnp.where(jnp.isfinite(weight), weight, -jnp.inf), potential
@@ -195,22 +200,27 @@ def _importance(posterior: Posterior, bin: Bin, key: Any, defence: Any, modes: A
     return points, log_weights, potentials
 
 
+def _draw_t(key: Any, shape: tuple[int, ...]) -> Any:
+    """Standard Student-t draws with 4 degrees of freedom: a normal over the root of a mean of exponentials."""
+    key_normal, key_uniform = jax.random.split(key)
+    uniform = jax.random.uniform(key_uniform, (2, *shape), minval=jnp.finfo(jnp.result_type(float)).tiny)
+    return jax.random.normal(key_normal, shape) / jnp.sqrt(-0.5 * jnp.sum(jnp.log(uniform), axis=0))
+
+
 def _log_t(u: Any) -> Any:
-    """Log density of independent standard Student-t variables, summed."""
-    half = (CLOUD_DF + 1) / 2
-    constant = gammaln(half) - gammaln(CLOUD_DF / 2) - 0.5 * jnp.log(CLOUD_DF * jnp.pi)
-    return jnp.sum(constant - half * jnp.log1p(u**2 / CLOUD_DF))
+    """Log density of independent standard Student-t variables with 4 degrees of freedom, summed over the last axis."""
+    return jnp.sum(math.log(0.375) - 2.5 * jnp.log1p(u**2 / 4.0), axis=-1)
 
 
-def _frame(points: Any, weights: Any, ess: Any, mode: Any, hessian_frame: Any) -> tuple[Any, Any]:
-    """Center and frame from the weighted points where enough of them count, else from the Hessian at the mode."""
+def _frame(points: Any, weights: Any, ess: Any, mode: Any, mode_frame: Any) -> tuple[Any, Any]:
+    """Center and frame from the weighted points where enough of them count, else from the curvature at the mode."""
     size = points.shape[1]
     mean = weights @ points
     rest = points - mean
     covariance = (rest * weights[:, None]).T @ rest
     factor = jnp.linalg.cholesky(covariance)
     enough = (ess > LEAST_ESS_PER_PARAMETER * (size + 1)) & jnp.all(jnp.isfinite(factor))
-    return jnp.where(enough, mean, mode), jnp.where(enough, factor, hessian_frame)
+    return jnp.where(enough, mean, mode), jnp.where(enough, factor, mode_frame)
 
 
 def _systematic(key: Any, weights: Any, count: int) -> Any:

@@ -12,12 +12,12 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._assemble import assemble
-from bayesfit._devices import take
+from bayesfit._devices import TRACING, take
 from bayesfit._errors import ModelError
 from bayesfit._model import Model
 from bayesfit._prepare import Problem, prepare
 from bayesfit._progress import progress_bar
-from bayesfit._sample import Report, bin_keys, estimate_bins, sample_bins, stop_on_signal
+from bayesfit._sample import Report, bin_keys, estimate_bins, sample_bins, start_compiling, stop_on_signal
 from bayesfit._settings import FitSettings
 
 
@@ -70,7 +70,8 @@ def fit(
     )
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(True))
-        problem = prepare(curves, model, settings.noise, priors, fixed)
+        with TRACING:
+            problem = prepare(curves, model, settings.noise, priors, fixed)
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
         return _run(curves, problem, settings, report)
 
@@ -84,6 +85,7 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
     bins = take(problem.bins, usable)
     keys = bin_keys(settings.seed, problem.identity[usable])
     with stop_on_signal() as stop:
+        start_compiling(problem.posterior, bins, settings.chains, settings.warmup, settings.target_accept)
         estimates = estimate_bins(problem.posterior, bins, keys, settings.chains, report, stop)
         if not np.any(np.isfinite(estimates.mode_potential)):
             raise ModelError(

@@ -343,23 +343,22 @@ class Posterior:
         shape = pinned(bin.tau)
         return shape if self.model.form == "curve" else values["baseline"] + values["contrast"] * shape
 
-    def draw_amplitude_prior(self, key: Any, name: str, count: int, bin: Bin) -> Any:
-        """Prior draws (count,) of an amplitude that is integrated out."""
+    def amplitude_prior_quantile(self, name: str, level: Any, bin: Bin) -> Any:
+        """Quantiles of the prior of an amplitude that is integrated out."""
         mean, sd = self._amplitude_prior(name, bin)
         low = self._lower_bound(bin) if name == "contrast" else None
-        if low is None:
-            return mean + sd * jax.random.normal(key, (count,))
-        return jax.vmap(lambda k: truncated_normal(k, mean, sd, low))(jax.random.split(key, count))
+        above = 1.0 if low is None else ndtr((mean - low) / sd)
+        return mean - sd * ndtri((1.0 - level) * above)
 
-    def draw_prior(self, key: Any, bin: Bin) -> Any:
-        """A draw of the coordinates z (param,) from the prior."""
+    def draw_prior(self, key: Any, bin: Bin) -> tuple[Any, Values]:
+        """A draw of the coordinates z (param,) from the prior, and the constrained values there."""
         key_curve, key_noise = jax.random.split(key)
         curve = Coordinates(self._override(self.curve_program, bin), key=key_curve)
         curve(bin)
         noise = Coordinates(self._override(self.noise.program, bin), key=key_noise)
         noise()
-        z = {**curve.z, **noise.z}
-        return jnp.stack([jnp.asarray(z[name], bin.y.dtype) for name in self.names]) if z else jnp.zeros(0)
+        z, values = {**curve.z, **noise.z}, {**curve.values, **noise.values}
+        return jnp.stack([z[name] for name in self.names]) if z else jnp.zeros(0), values
 
     def unconstrain_curve(self, values: Mapping[str, Any], bin: Bin) -> Any:
         """Coordinates of the curve's parameters at constrained values."""

@@ -21,11 +21,12 @@ import numpy as np
 from numpyro.infer.hmc import hmc
 
 from bayesfit import _convergence
-from bayesfit._devices import batches, gather, place, spread, take
+from bayesfit._devices import Spread, batches, gather, place, take
 from bayesfit._estimate import Estimate, estimate
 from bayesfit._posterior import Bin, Posterior
 
 BINS = 16
+FEW_BINS = 128  # up to here one device makes the estimates: a second one would cost more to compile than it saves
 LANES = 64
 CHUNK = 50
 MAX_TREE_DEPTH = 10
@@ -125,12 +126,13 @@ def estimate_bins(posterior: Posterior, bins: Bin, keys: Any, chains: int, repor
     """Estimates of all bins (leading axis), as NumPy arrays; of those that were done if a stop was asked for."""
     run = _estimator(posterior, chains, jax.local_device_count())
     count = len(bins.y)
+    devices = 1 if count <= FEW_BINS else None
     data = np.asarray(jax.random.key_data(keys))
     parts = []
-    for index in batches(count, BINS):
+    for index in batches(count, BINS, devices):
         if stop.asked:
             break
-        parts.append(gather(run(place(take(bins, index)), place(data[index]))))
+        parts.append(gather(run(place(take(bins, index), devices), place(data[index], devices))))
         report(Progress("estimate", count, min(count, len(parts) * index.size)))
     if not parts:
         raise KeyboardInterrupt
@@ -138,8 +140,24 @@ def estimate_bins(posterior: Posterior, bins: Bin, keys: Any, chains: int, repor
 
 
 @lru_cache(maxsize=32)
-def _estimator(posterior: Posterior, chains: int, devices: int) -> Callable[..., Estimate]:
-    return spread(lambda bin, data: estimate(posterior, bin, jax.random.wrap_key_data(data), chains))
+def _estimator(posterior: Posterior, chains: int, devices: int) -> Spread:
+    return Spread(lambda bin, data: estimate(posterior, bin, jax.random.wrap_key_data(data), chains))
+
+
+def start_compiling(posterior: Posterior, bins: Bin, chains: int, warmup: int, target_accept: float) -> None:
+    """Begin to compile everything in the background, the estimates first."""
+    devices = jax.local_device_count()
+    few = 1 if len(bins.y) <= FEW_BINS else None
+    index = next(batches(1, BINS, few))
+    words = np.asarray(jax.random.key_data(jax.random.key(0)))
+    _estimator(posterior, chains, devices).start(place(take(bins, index), few), place(np.tile(words, (index.size, 1)), few))
+    first = take(bins, next(batches(1, LANES)))
+    width, size = len(first.y), len(posterior.names)
+    zeros, eye = np.zeros((width, size)), np.broadcast_to(np.eye(size), (width, size, size))
+    lanes = place(Lane(first, zeros, eye, zeros, np.tile(words, (width, 1))))
+    begin, advance = _kernel(posterior, warmup, target_accept, devices)
+    begin.start(lanes)
+    advance.start(begin.shapes(lanes), lanes)
 
 
 def sample_bins(
@@ -186,8 +204,8 @@ def _chain_keys(key: Any, chains: int) -> Any:
 
 
 def _run_batch(
-    begin: Callable[..., Any],
-    advance: Callable[..., Any],
+    begin: Spread,
+    advance: Spread,
     lanes: Lane,
     warmup: int,
     draws: int,
@@ -213,7 +231,7 @@ def _run_batch(
 
 
 @lru_cache(maxsize=32)
-def _kernel(posterior: Posterior, warmup: int, target_accept: float, devices: int) -> tuple[Any, Any]:
+def _kernel(posterior: Posterior, warmup: int, target_accept: float, devices: int) -> tuple[Spread, Spread]:
     """Compiled functions: lanes to first states, and (states, lanes) to (states, a chunk of transitions)."""
 
     def potential_of(bin: Bin, center: Any, frame: Any) -> Callable[[Any], Any]:
@@ -255,7 +273,7 @@ def _kernel(posterior: Posterior, warmup: int, target_accept: float, devices: in
 
         return jax.lax.scan(transition, state, None, length=CHUNK)
 
-    return spread(begin), spread(advance)
+    return Spread(begin), Spread(advance)
 
 
 def _store(

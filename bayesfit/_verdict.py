@@ -134,7 +134,7 @@ def prior_width_ratio(draws: np.ndarray, quantiles: np.ndarray) -> float:
     """Width of the posterior over that of the prior: sd of the prior's distribution function at the draws, over that of
     a uniform variable (1/sqrt 12). Near 1 where the data say nothing, near 0 where they say all; the same in every
     parametrisation."""
-    level = np.interp(draws, quantiles, np.linspace(0.0, 1.0, quantiles.size))
+    level = np.interp(draws, quantiles, (np.arange(quantiles.size) + 0.5) / quantiles.size)
     return float(np.std(level) * np.sqrt(12.0))
 
 
