@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bayesfit._model import Parameter as Parameter
     from bayesfit._pipeline import Pipeline as Pipeline
     from bayesfit._plots import plot_fit as plot_fit
-    from bayesfit._program import numpyro_program as numpyro_program
+    from bayesfit._prepare import numpyro_program as numpyro_program
     from bayesfit._registry import get_model as get_model
     from bayesfit._registry import get_pipeline as get_pipeline
     from bayesfit._registry import list_models as list_models
@@ -40,7 +40,7 @@ _HOMES = {
     "Parameter": "_model",
     "Pipeline": "_pipeline",
     "plot_fit": "_plots",
-    "numpyro_program": "_program",
+    "numpyro_program": "_prepare",
     "get_model": "_registry",
     "get_pipeline": "_registry",
     "list_models": "_registry",
@@ -52,7 +52,7 @@ _HOMES = {
     "simulate": "_simulate",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 __version__ = "0.1.0"
 
 

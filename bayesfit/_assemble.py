@@ -126,8 +126,8 @@ def _sample_stats(draws: Draws | None, usable: np.ndarray, count: int, settings:
 
 
 def _point_estimate(problem: Problem, usable: np.ndarray, estimates: Estimate | None, count: int) -> xr.Dataset:
-    """The least-squares fit: each parameter with its standard error (scaled by the residuals where the noise has a scale
-    of its own), chi2 and whether the solver converged."""
+    """The least-squares fit: each parameter with its standard error (scaled by the residuals where the noise has a
+    scale of its own), chi2 and whether the solver converged."""
     group = xr.Dataset()
     if estimates is None:
         return group

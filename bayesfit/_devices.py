@@ -1,11 +1,11 @@
 """Runs a function written for one item over many, at one fixed width on each local device.
 
-XLA's bits depend on the compiled width and on nothing else, so the width is a constant: short batches are filled up with
-copies of their first item, and every device runs the same program. Data that are laid out over the devices are a list,
-one part a device.
+XLA's bits depend on the compiled width and on nothing else, so the width is a constant: short batches are filled up
+with copies of their first item, and every device runs the same program. Data that are laid out over the devices are a
+list, one part a device.
 
-Tracing happens in the caller's thread and under one lock, since NumPyro keeps its handlers in a global; compilation runs
-in the background.
+Tracing happens in the caller's thread and under one lock, since NumPyro keeps its handlers in a global; compilation
+runs in the background.
 """
 
 from __future__ import annotations

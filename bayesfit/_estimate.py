@@ -98,10 +98,10 @@ def _least_squares(posterior: Posterior, bin: Bin, scouts: Any) -> tuple[Any, An
     if count == 0:
         chi2 = jnp.sum(posterior.residual(jnp.zeros(0), bin) ** 2)
         return starts, jnp.full(starts.shape[0], chi2), jnp.ones(starts.shape[0], bool)
-    solver = optx.LevenbergMarquardt(rtol=1e-12, atol=1e-12)
+    solver: Any = optx.LevenbergMarquardt(rtol=1e-12, atol=1e-12)
 
     def solve(z: Any) -> tuple[Any, Any, Any]:
-        solution = optx.least_squares(
+        solution: Any = optx.least_squares(
             lambda z, bin: posterior.residual(z, bin), solver, z, args=bin, max_steps=400, throw=False
         )
         chi2 = jnp.sum(posterior.residual(solution.value, bin) ** 2)
@@ -134,8 +134,8 @@ def _noise_guess(posterior: Posterior, bin: Bin, z: Any) -> Any:
 
 
 def _mode(posterior: Posterior, bin: Bin, start: Any, prior_sd: Any) -> tuple[Any, Any, Any]:
-    """Mode near a start, a frame there, and its potential: Fisher scoring with the best of a few step lengths, so that the
-    potential never rises."""
+    """Mode near a start, a frame there, and its potential: Fisher scoring with the best of a few step lengths, so that
+    the potential never rises."""
     lengths = jnp.array([0.0, 0.03, 0.1, 0.3, 0.6, 1.0, 1.8])
 
     def step(state: tuple[Any, Any, Any], _: None) -> tuple[tuple[Any, Any, Any], None]:

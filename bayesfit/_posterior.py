@@ -69,7 +69,7 @@ class Amplitudes(NamedTuple):
 
 
 class Override(Messenger):
-    """Replace the prior of some sites, and pin others to given values; a site whose prior is a point is pinned there."""
+    """Replace the prior of some sites and pin others to given values; a site whose prior is a point is pinned there."""
 
     def __init__(self, fn: Callable[..., Any], fixed: Values, priors: Mapping[str, dist.Distribution]) -> None:
         self.fixed, self.priors = fixed, priors
@@ -379,7 +379,8 @@ class _Recorder(Messenger):
     """Give every sampled site its value from a mapping and record the coordinate that stands for it."""
 
     def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any]) -> None:
-        self.given, self.z = values, {}
+        self.given = values
+        self.z: Values = {}
         super().__init__(fn)
 
     def process_message(self, msg: Any) -> None:

@@ -14,6 +14,7 @@ import numpyro
 import numpyro.distributions as dist
 import xarray as xr
 
+from bayesfit._curves import BASELINE_PRIOR, CONTRAST_PRIOR
 from bayesfit._errors import InputError, ModelError, SettingsError, nearest
 from bayesfit._model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter, check_name
 from bayesfit._noise import Noise, get_noise
@@ -72,7 +73,7 @@ def prepare(
     _check_x(model, tau, data, file)
     sites = _sites(model, tau)
     noise_sites = _trace(noise_model.program, ())
-    known = {**sites, **noise_sites, **({name: None for name in AMPLITUDES} if model.form == "siegert" else {})}
+    known = {**sites, **noise_sites, **(dict.fromkeys(AMPLITUDES) if model.form == "siegert" else {})}
     pinned = {name: _one_or_per_bin(value, f"fixed.{name}", data) for name, value in (fixed or {}).items()}
     given = {name: parse_prior(spec, name) for name, spec in _all_priors(model, data, priors or {}).items()}
     for kind, names in (("fixed", pinned), ("priors", given)):
@@ -89,6 +90,27 @@ def prepare(
     described_by_name = {parameter.name: parameter for parameter in described}
     parameters = {name: described_by_name.get(name, Parameter(name)) for name in known}
     return Problem(posterior, bins, _identity(data), parameters, pinned, given)
+
+
+def numpyro_program(
+    curves: xr.Dataset,
+    q_bin: int,
+    model: Any = "stretched_exponential",
+    *,
+    noise: str = "scaled",
+    priors: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> Callable[[], None]:
+    """The full NumPyro program of one bin, every site sampled and `g2` observed, as `MCMC`, `Predictive` or
+    `render_model` take it. Arguments as for `fit`; `q_bin` is the bin's place.
+
+    Raises:
+        InputError, SettingsError, ModelError: as `fit` does.
+    """
+    with jax.enable_x64(True):
+        problem = prepare(curves, model, noise, priors, fixed)
+    one = jax.tree.map(lambda array: array[q_bin], problem.bins)
+    return lambda: problem.posterior.full_program(jax.tree.map(jnp.asarray, one))
 
 
 def _oriented(data: xr.Dataset) -> xr.Dataset:
@@ -121,16 +143,11 @@ def _all_priors(model: Model, data: xr.Dataset, given: Mapping[str, Any]) -> dic
     """The kind of data's priors of the amplitudes, overridden by the user's."""
     if model.form != "siegert":
         return dict(given)
-    default = curves_defaults(data)
-    return {**default, **given}
-
-
-def curves_defaults(data: xr.Dataset) -> dict[str, str]:
-    """The amplitude priors that the data carry."""
-    return {
-        "contrast": data.attrs.get("contrast_prior", "TruncatedNormal(0, 0.5, low=0)"),
-        "baseline": data.attrs.get("baseline_prior", "Normal(1, 0.1)"),
+    carried = {
+        "contrast": data.attrs.get("contrast_prior", CONTRAST_PRIOR),
+        "baseline": data.attrs.get("baseline_prior", BASELINE_PRIOR.format(reference=1.0)),
     }
+    return {**carried, **given}
 
 
 def _sites(model: Model, tau: np.ndarray) -> dict[str, dist.Distribution]:
@@ -175,7 +192,9 @@ def _trace(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]
     jax.eval_shape(run, *args)
     for name, site in found.items():
         if site["is_observed"]:
-            raise ModelError(f"observes {name!r}", field="model", remedy="The engine adds the likelihood: return the curve")
+            raise ModelError(
+                f"observes {name!r}", field="model", remedy="The engine adds the likelihood: return the curve"
+            )
     return {name: site["fn"] for name, site in found.items()}
 
 

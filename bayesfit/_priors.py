@@ -117,7 +117,9 @@ def _names(family: str, field: str) -> tuple[str, ...]:
 def _checked(family: str, values: Mapping[str, Any], field: str) -> Prior:
     names = _names(family, field)
     if unknown := set(values) - set(names):
-        raise SettingsError(f"{family} has no {sorted(unknown)[0]!r}", field=field, remedy=f"It takes {', '.join(names)}")
+        raise SettingsError(
+            f"{family} has no {sorted(unknown)[0]!r}", field=field, remedy=f"It takes {', '.join(names)}"
+        )
     if missing := [name for name in names if name not in values]:
         raise SettingsError(f"{family} needs {missing[0]!r}", field=field, remedy=f"It takes {', '.join(names)}")
     arrays = {name: as_numbers(values[name], f"{field}.{name}") for name in names}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -56,8 +56,8 @@ class Transition(NamedTuple):
 
 @dataclass
 class Progress:
-    """How far the work is: bins done of all, draws of the present batch, its worst R-hat, divergences, seconds left, and
-    the share of the whole stage that is done."""
+    """How far the work is: bins done of all, draws of the present batch, its worst R-hat, divergences, seconds left,
+    and the share of the whole stage that is done."""
 
     stage: str
     bins: int
@@ -150,7 +150,9 @@ def start_compiling(posterior: Posterior, bins: Bin, chains: int, warmup: int, t
     few = 1 if len(bins.y) <= FEW_BINS else None
     index = next(batches(1, BINS, few))
     words = np.asarray(jax.random.key_data(jax.random.key(0)))
-    _estimator(posterior, chains, devices).start(place(take(bins, index), few), place(np.tile(words, (index.size, 1)), few))
+    _estimator(posterior, chains, devices).start(
+        place(take(bins, index), few), place(np.tile(words, (index.size, 1)), few)
+    )
     first = take(bins, next(batches(1, LANES)))
     width, size = len(first.y), len(posterior.names)
     zeros, eye = np.zeros((width, size)), np.broadcast_to(np.eye(size), (width, size, size))
@@ -179,24 +181,29 @@ def sample_bins(
     bin_of, chain_of = np.divmod(np.arange(count * chains), chains)
     data = np.asarray(jax.random.key_data(jax.vmap(lambda k: _chain_keys(k, chains))(keys)))
     result = Draws(made=np.zeros((count, chains), int))
-    started = time.monotonic()
+    tell = _teller(count, chains, draws, warmup, report)
     for index in batches(count * chains, LANES):
         if stop.asked:
             break
         b, c = bin_of[index], chain_of[index]
         lanes = Lane(take(bins, b), estimates.center[b], estimates.frame[b], estimates.starts[b, c], data[b, c])
         real = np.unique(index).size
-
-        def tell(done: int, chunks: list[Transition], bins_before: int = int(index[0]) // chains) -> None:
-            share = (index[0] + real * done / (draws + warmup)) / (count * chains)
-            left = (time.monotonic() - started) * (1 / share - 1) if share > 0 else float("nan")
-            state = _progress(count, bins_before, max(done - warmup, 0), draws, chunks, real // chains, chains)
-            state.seconds_left, state.share = left, share
-            report(state)
-
-        transitions = _run_batch(begin, advance, lanes, warmup, draws, tell, stop)
+        transitions = _run_batch(begin, advance, lanes, warmup, draws, partial(tell, int(index[0]), real), stop)
         _store(result, transitions, b[:real], c[:real], count, chains, draws)
     return result
+
+
+def _teller(bins: int, chains: int, draws: int, warmup: int, report: Report) -> Callable[..., None]:
+    """A function that reports how far the sampling is, given the batch and the transitions it has made."""
+    started = time.monotonic()
+
+    def tell(first: int, lanes: int, done: int, chunks: list[Transition]) -> None:
+        share = (first + lanes * done / (draws + warmup)) / (bins * chains)
+        state = _progress(bins, first // chains, max(done - warmup, 0), draws, chunks, lanes // chains, chains)
+        state.share, state.seconds_left = share, (time.monotonic() - started) * (1.0 / share - 1.0)
+        report(state)
+
+    return tell
 
 
 def _chain_keys(key: Any, chains: int) -> Any:
@@ -217,8 +224,9 @@ def _run_batch(
     state = begin(parts)
     chunks: list[Transition] = []
     for done in range(CHUNK, warmup + draws + CHUNK, CHUNK):
-        state, transitions = zip(*advance(state, parts), strict=True)
-        made = gather(list(transitions))
+        advanced = advance(state, parts)
+        state = [part[0] for part in advanced]
+        made = gather([part[1] for part in advanced])
         skip = min(max(warmup - (done - CHUNK), 0), CHUNK)
         if skip < CHUNK:
             chunks.append(jax.tree.map(lambda array, skip=skip: array[:, skip:], made))
@@ -257,9 +265,7 @@ def _kernel(posterior: Posterior, warmup: int, target_accept: float, devices: in
 
         def transition(state: Any, _: None) -> tuple[Any, Transition]:
             state = step(state, (lane.bin, lane.center, lane.frame), {})
-            values = posterior.constrain(
-                lane.center + lane.frame @ state.z, lane.bin, jax.random.fold_in(key, state.i)
-            )
+            values = posterior.constrain(lane.center + lane.frame @ state.z, lane.bin, jax.random.fold_in(key, state.i))
             out = Transition(
                 values,
                 state.potential_energy,

@@ -14,7 +14,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from bayesfit._errors import SettingsError, nearest
 
 
-
 def _plain_integer(value: Any) -> Any:
     """NumPy's integers as Python's; booleans and all else as they are."""
     return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value

@@ -17,7 +17,7 @@ def simulate(
     beta: float = 0.9,
     contrast: float = 0.18,
     baseline: float = 1.0,
-    noise: float = 2e-3,
+    noise: float = 1.5e-3,
     wrong_errors: bool = False,
     zero_pairs: float = 0.0,
     dead_bin: int | None = None,
@@ -60,7 +60,7 @@ def simulate(
     )
     column = {name: array.values[:, None] for name, array in truth.data_vars.items()}
     g2 = column["baseline"] + column["contrast"] * np.exp(-2 * (column["rate"] * tau) ** column["beta"])
-    sigma = noise * (1 + 4 * place[:, None]) * np.sqrt(1 + 20 * tau[0] / tau)
+    sigma = noise * (1 + 2 * place[:, None]) * np.sqrt(1 + 20 * tau[0] / tau)
     g2 = g2 + sigma * rng.standard_normal(g2.shape)
     g2_err = sigma / column["error_scale"]
     unseen = rng.random(g2.shape) < zero_pairs * 4 * (place[:, None] > 0.5) * (np.arange(tau.size) < tau.size // 2)

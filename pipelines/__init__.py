@@ -1,0 +1,1 @@
+"""The pipelines: one file for each kind of dataset."""

@@ -1,0 +1,173 @@
+"""The command line. Heavy libraries are imported inside the commands, so that `--help` is instant."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bayesfit._errors import BayesfitError, SettingsError
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+DONE, FAILED, WRONG_USE, NONE_OK, INTERRUPTED = 0, 1, 2, 3, 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Posteriors that can be trusted for many noisy decay curves at once (XPCS, DLS).",
+)
+
+
+@app.command()
+def run(
+    files: Annotated[list[Path], typer.Argument(help="Files of correlation data; each is recognised by its content.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results, one NAME.nc a file.")],
+    model: Annotated[str | None, typer.Option(help="Model by name, or the path of a model file.")] = None,
+    pipeline: Annotated[str | None, typer.Option(help="Pipeline by name, instead of recognising the file.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings in TOML.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated (fixed.beta=1).")
+    ] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Also draw NAME.png beside each result.")] = False,
+) -> None:
+    """Fit files and save a posterior with a verdict on every bin.
+
+    Exit code: 0 all files done; 1 a file failed; 2 wrong use or settings; 3 done, but some file has no bin that is ok;
+    130 interrupted (what was sampled is saved).
+    """
+    from bayesfit._settings import load_settings
+
+    settings = load_settings(config, set_ or (), model=model, pipeline=pipeline)
+    _start_jax()
+    from bayesfit._plots import plot_fit
+    from bayesfit._registry import get_model, get_pipeline
+    from bayesfit._report import tally
+    from bayesfit._run import outputs, run_file
+
+    if settings.model is not None:
+        get_model(settings.model)
+    if settings.pipeline is not None:
+        get_pipeline(settings.pipeline)
+    code = DONE
+    for file, path in zip(files, outputs(files, output), strict=True):
+        try:
+            result = run_file(file, path, settings, progress=sys.stderr.isatty())
+        except SettingsError:
+            raise
+        except BayesfitError as error:
+            typer.echo(f"error: {error}", err=True)
+            code = FAILED
+            continue
+        _print_result(result, title=f"{file} -> {path}")
+        if plot:
+            plot_fit(result, path=path.with_suffix(".png"))
+        verdicts = tally(result)
+        if "interrupted" in verdicts:
+            typer.echo(f"interrupted: the draws so far are in {path}", err=True)
+            raise typer.Exit(INTERRUPTED)
+        if "ok" not in verdicts and code == DONE:
+            code = NONE_OK
+    raise typer.Exit(code)
+
+
+@app.command()
+def show(
+    result: Annotated[Path, typer.Argument(help="A saved result.")],
+    parameters: Annotated[
+        list[str] | None, typer.Option("--parameter", "-p", help="Only these; may be repeated.")
+    ] = None,
+) -> None:
+    """Print a saved result: every parameter of every bin with its 95 % interval, verdict and reason."""
+    from bayesfit._errors import nearest
+    from bayesfit._result import load
+
+    loaded = load(result)
+    for name in parameters or ():
+        if name not in loaded["posterior"]:
+            known = [str(known) for known in loaded["posterior"].data_vars]
+            raise SettingsError(f"unknown parameter {name!r}", field="--parameter", remedy=nearest(name, known))
+    attrs = loaded.attrs
+    typer.echo(f"{attrs['model']}: {attrs['model_formula']}")
+    typer.echo(f"input {attrs['input_file']} (SHA-256 {attrs['input_sha256'][:12]}), seed {attrs['seed']}")
+    _print_result(loaded, tuple(parameters or ()) or tuple(str(name) for name in loaded["posterior"].data_vars))
+
+
+@app.command()
+def plot(
+    result: Annotated[Path, typer.Argument(help="A saved result.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The picture; its ending says the format.")],
+    bins: Annotated[list[int] | None, typer.Option("--bin", "-b", help="Draw this bin; may be repeated.")] = None,
+) -> None:
+    """Draw a saved result: curves with posterior bands, and the rate over q."""
+    from bayesfit._plots import plot_fit
+    from bayesfit._result import load
+
+    loaded = load(result)
+    count = loaded["observed_data"].sizes["q_bin"]
+    if wrong := [bin for bin in bins or () if not 0 <= bin < count]:
+        raise SettingsError(f"there is no bin {wrong[0]}", field="--bin", remedy=f"Bins go from 0 to {count - 1}")
+    try:
+        plot_fit(loaded, bins, output)
+    except (OSError, ValueError) as error:
+        raise SettingsError(str(error), field="-o", file=output) from error
+    typer.echo(str(output))
+
+
+@app.command()
+def models() -> None:
+    """List the models, with their formulas."""
+    from bayesfit._registry import get_model, list_models
+
+    for name in list_models():
+        found = get_model(name)
+        typer.echo(f"{name:24}{found.description}\n{'':24}{found.formula}")
+
+
+@app.command()
+def pipelines() -> None:
+    """List the pipelines."""
+    from bayesfit._registry import get_pipeline, list_pipelines
+
+    for name in list_pipelines():
+        typer.echo(f"{name:24}{get_pipeline(name).description}")
+
+
+def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = "") -> None:
+    """The table of the bins, and how many have each verdict; the model's own parameters where none are named."""
+    from rich.console import Console
+
+    from bayesfit._report import table, tally
+
+    width = None if sys.stdout.isatty() else 200
+    names = parameters or tuple(str(name) for name in result["diagnostics"].parameter.values)
+    Console(width=width).print(table(result, names, title))
+    typer.echo(", ".join(f"{count} {name}" for name, count in tally(result).items()))
+
+
+def _start_jax() -> None:
+    """One CPU device a core, and compiled programs kept between runs; before JAX starts."""
+    import jax
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesfit" / "jax"
+    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    jax.config.update("jax_compilation_cache_dir", str(cache))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def main() -> None:
+    """Run the command line; an error that a user can meet is one line."""
+    try:
+        app()
+    except BayesfitError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(WRONG_USE if isinstance(error, SettingsError) else FAILED) from None
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise SystemExit(INTERRUPTED) from None

@@ -1,0 +1,97 @@
+"""Pictures of a fit: curves with their posterior bands, and the rate over q."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANELS = 11
+COLOURS = {"ok": "tab:blue", "not_identified": "tab:orange", "misfit": "tab:purple", "unusable_data": "tab:gray"}
+
+
+def plot_fit(result: xr.DataTree, bins: Sequence[int] | None = None, path: str | Path | None = None) -> Figure:
+    """Draw curves with the posterior mean and its central 95 % band, one panel a bin, and the rate over q.
+
+    Args:
+        result: what `fit` or `load` returned.
+        bins: which q_bin to draw; by default up to 11, evenly over all of them.
+        path: where to save the picture, if at all; the ending says the format.
+
+    Returns:
+        The matplotlib figure.
+    """
+    from matplotlib.figure import Figure
+
+    count = result["observed_data"].sizes["q_bin"]
+    if bins is None:
+        bins = np.unique(np.linspace(0, count - 1, min(PANELS, count)).round().astype(int)).tolist()
+    columns = min(4, len(bins) + 1)
+    rows = -(-(len(bins) + 1) // columns)
+    figure = Figure(figsize=(3.1 * columns, 2.5 * rows), layout="constrained")
+    axes = np.ravel(figure.subplots(rows, columns, squeeze=False))
+    for axis, bin in zip(axes, bins, strict=False):
+        _panel(axis, result, int(bin))
+    _rate_over_q(axes[len(bins)], result)
+    for axis in axes[len(bins) + 1 :]:
+        axis.set_visible(False)
+    if path is not None:
+        figure.savefig(path, dpi=130)
+    return figure
+
+
+def _panel(axis: Any, result: xr.DataTree, bin: int) -> None:
+    """One bin: valid points with the errors that the noise model infers, mean curve, band."""
+    data = result["constant_data"].dataset.isel(q_bin=bin)
+    tau, valid = data.tau.values, data.valid.values
+    g2 = result["observed_data"].g2.values[bin]
+    band = result["fit_curve"].dataset.isel(q_bin=bin)
+    scale = 1.0
+    if "error_scale" in result["posterior"]:
+        scale = float(np.nan_to_num(result["posterior"].error_scale.isel(q_bin=bin).median(), nan=1.0))
+    verdict = str(result["diagnostics"].verdict.values[bin])
+    colour = COLOURS.get(verdict, "tab:red")
+    error = scale * data.g2_err.values
+    axis.errorbar(tau[valid], g2[valid], error[valid], fmt=".", ms=3, lw=0.6, color="0.45", zorder=1)
+    axis.fill_between(tau, band.lower, band.upper, color=colour, alpha=0.35, lw=0, zorder=2)
+    axis.plot(tau, band["mean"], color=colour, lw=1.2, zorder=3)
+    if np.all(tau[tau != 0] > 0):
+        axis.set_xscale("log")
+    q = float(data.q)
+    axis.set_title(f"bin {bin}" + (f", q = {q:.4g} 1/Å" if np.isfinite(q) else "") + f": {verdict}", fontsize=8)
+    axis.tick_params(labelsize=7)
+    axis.set_xlabel("τ [s]", fontsize=7)
+    axis.set_ylabel("g2", fontsize=7)
+
+
+def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
+    """Median and 95 % interval of the rate, or of the first parameter, of every bin."""
+    posterior = result["posterior"].dataset
+    name = "rate" if "rate" in posterior else str(next(iter(posterior.data_vars)))
+    with np.errstate(invalid="ignore"):
+        made = posterior[name].notnull().any(("chain", "draw")).values
+    if not made.any():
+        axis.set_visible(False)
+        return
+    shown = posterior[name].isel(q_bin=np.flatnonzero(made))
+    low, middle, high = shown.quantile([0.025, 0.5, 0.975], ("chain", "draw")).values
+    q = shown.q.values
+    known = bool(np.all(q > 0))
+    x = q if known else shown.q_bin.values
+    verdicts = result["diagnostics"].verdict.values[made]
+    for x_, y, below, above, verdict in zip(x, middle, middle - low, high - middle, verdicts, strict=True):
+        axis.errorbar(x_, y, [[below], [above]], fmt="o", ms=3, lw=1, color=COLOURS.get(str(verdict), "tab:red"))
+    if known:
+        axis.set_xscale("log")
+    if np.all(low > 0):
+        axis.set_yscale("log")
+    axis.set_xlabel("q [1/Å]" if known else "bin", fontsize=7)
+    axis.set_ylabel(f"{name} [{posterior[name].attrs.get('units', '1')}]", fontsize=7)
+    axis.set_title(f"{name} with 95 % intervals", fontsize=8)
+    axis.tick_params(labelsize=7, which="both")

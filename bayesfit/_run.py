@@ -1,0 +1,58 @@
+"""One file of a run: read it, fit it, save the result beside its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import xarray as xr
+
+from bayesfit._errors import InputError, SettingsError
+from bayesfit._fit import fit
+from bayesfit._registry import get_pipeline, read
+from bayesfit._result import save
+from bayesfit._settings import RunSettings
+
+
+def run_file(path: Path, output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
+    """Fit one file and save the result at `output`.
+
+    Raises:
+        BayesfitError: the file or the settings cannot be used; nothing is saved.
+    """
+    data = without_first(read(path, settings.pipeline), settings.skip_first)
+    model = settings.model or get_pipeline(data.attrs["pipeline"]).model
+    result = fit(data, model, progress=progress, **settings.for_fit)
+    result.attrs["run_settings"] = settings.model_dump_json()
+    save(result, output)
+    return result
+
+
+def without_first(data: xr.Dataset, count: int) -> xr.Dataset:
+    """The dataset with its first `count` delays left out, counted per bin as `masked_skipped`."""
+    if count == 0:
+        return data
+    first = xr.zeros_like(data.valid) | (xr.DataArray(range(data.sizes["tau"]), dims="tau") < count)
+    left = data.valid & ~first
+    if not left.any():
+        raise InputError(f"leaves no point of {data.sizes['tau']} delays", field="skip_first", file=data.attrs["file"])
+    skipped = data["masked_skipped"] + (data.valid & first).sum("tau")
+    return data.assign(valid=left.assign_attrs(data.valid.attrs), masked_skipped=skipped)
+
+
+def outputs(files: list[Path], folder: Path) -> list[Path]:
+    """The result's path for each file, FOLDER/STEM.nc.
+
+    Raises:
+        SettingsError: two files would be saved under one name, or the folder cannot be made.
+    """
+    paths = [folder / f"{file.stem}.nc" for file in files]
+    for file, path in zip(files, paths, strict=True):
+        if paths.count(path) > 1:
+            raise SettingsError(f"two files would be saved as {path}", field="-o", file=file, remedy="Run them apart")
+        if path.exists() and file.exists() and path.samefile(file):
+            raise SettingsError("would overwrite its own input", field="-o", file=file, remedy="Name another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"the folder cannot be made: {error.strerror}", field="-o", file=folder) from error
+    return paths
