@@ -14,6 +14,7 @@ from bayesfit._errors import BayesfitError, SettingsError
 if TYPE_CHECKING:
     import xarray as xr
 
+WIDTH, COLUMNS = 200, 4  # of a table that goes to a file: characters, and parameters side by side
 DONE, FAILED, WRONG_USE, NONE_OK, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
@@ -139,14 +140,16 @@ def pipelines() -> None:
 
 
 def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = "") -> None:
-    """The table of the bins, and how many have each verdict; the model's own parameters where none are named."""
+    """Tables of the bins, a few parameters each, and how many bins have each verdict; the curve's own parameters where
+    none are named."""
     from rich.console import Console
 
     from bayesfit._report import table, tally
 
-    width = None if sys.stdout.isatty() else 200
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
     names = parameters or tuple(str(name) for name in result["diagnostics"].parameter.values)
-    Console(width=width).print(table(result, names, title))
+    for start in range(0, max(len(names), 1), COLUMNS):
+        console.print(table(result, names[start : start + COLUMNS], title))
     typer.echo(", ".join(f"{count} {name}" for name, count in tally(result).items()))
 
 

@@ -56,8 +56,8 @@ def curves(
         attrs: more attributes, strings or numbers.
 
     Returns:
-        Dataset with dims (q_bin, tau): `g2`, `g2_err`, `valid` (True where the point is data and is used), counts of the
-        masked points by cause, coords `tau`, `q`, `phi`; units in attrs.
+        Dataset with dims (q_bin, tau): `g2`, `g2_err`, `valid` (True where the point is data and is used), counts of
+        the masked points by cause, coords `tau`, `q`, `phi`; units in attrs.
 
     Raises:
         InputError: shapes do not match, or nothing in the data can be used; names the field and the index.
@@ -71,11 +71,12 @@ def curves(
     """
     notes: list[str] = []
     x = _real(tau, "tau", file, notes)
-    values = np.atleast_2d(_real(g2, "g2", file, notes))
+    values = _real(g2, "g2", file, notes)
     stated = g2_err is not None
-    errors = np.atleast_2d(_real(g2_err, "g2_err", file, notes)) if stated else np.ones(values.shape)
+    errors = _real(g2_err, "g2_err", file, notes) if stated else np.ones(values.shape)
     _check_delays(x, delays, file)
     _check_shapes(x, values, errors, file)
+    values, errors = np.atleast_2d(values), np.atleast_2d(errors)
     if not stated:
         notes.append("no errors are stated: g2_err is 1 everywhere")
     order = np.argsort(x, kind="stable")
@@ -132,20 +133,20 @@ def _check_delays(tau: np.ndarray, delays: bool, file: str | None) -> None:
     bad = ~np.isfinite(tau) | ((tau < 0) & delays)
     if bad.any():
         index = int(np.argmax(bad))
-        remedy = "Delays are positive times in s" + ("" if np.isnan(tau[index]) else "; for any x pass delays=False")
+        remedy = "Delays are positive times in s" + ("; for any x pass delays=False" if tau[index] < 0 else "")
         raise InputError(f"index {index}: got {tau[index]:g}", file=file, field="tau", remedy=remedy)
 
 
 def _check_shapes(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, file: str | None) -> None:
-    if g2.ndim != 2 or g2.shape[1] != tau.size:
+    if g2.ndim not in (1, 2) or g2.shape[-1] != tau.size:
         turned = g2.ndim == 2 and g2.shape[0] == tau.size
         remedy = "It looks transposed: pass g2.T" if turned else "Expected axes (q_bin, tau)"
         raise InputError(
             f"shape {g2.shape} does not match (q_bin, tau) with {tau.size} delays", file=file, field="g2", remedy=remedy
         )
-    if g2.shape[0] == 0:
+    if g2.size == 0:
         raise InputError("there are no bins", file=file, field="g2")
-    if g2_err.shape != g2.shape:
+    if np.atleast_2d(g2_err).shape != np.atleast_2d(g2).shape:
         raise InputError(f"shape {g2_err.shape} differs from g2's {g2.shape}", file=file, field="g2_err")
 
 
@@ -156,9 +157,11 @@ def _per_bin(given: Any, bins: int, field: str, file: str | None) -> np.ndarray:
     array = np.atleast_1d(_real(given, field, file, []))
     if array.shape != (bins,):
         raise InputError(f"expected one value a bin, shape ({bins},), got {array.shape}", file=file, field=field)
-    if field == "q" and np.any(array < 0):
-        index = int(np.argmax(array < 0))
-        raise InputError(f"got {array[index]:g}", file=file, field=field, bin=index, remedy="q is a length, in 1/angstrom")
+    bad = np.isinf(array) | ((array < 0) & (field == "q"))
+    if bad.any():
+        index = int(np.argmax(bad))
+        remedy = "q is a length, in 1/angstrom; NaN where unknown" if field == "q" else "phi is an angle, in degree"
+        raise InputError(f"got {array[index]:g}", file=file, field=field, bin=index, remedy=remedy)
     return array
 
 
@@ -186,9 +189,7 @@ def _check_any_left(g2: np.ndarray, g2_err: np.ndarray, valid: np.ndarray, file:
     if not np.isfinite(g2).any():
         raise InputError("every value is NaN or infinite", file=file, field="g2")
     if not (g2_err > 0).any():
-        raise InputError(
-            "no error is above zero", file=file, field="g2_err", remedy="Without errors, pass g2_err=None"
-        )
+        raise InputError("no error is above zero", file=file, field="g2_err", remedy="Without errors, pass g2_err=None")
     raise InputError("no point of any bin can be used", file=file, field="g2")
 
 
@@ -199,7 +200,8 @@ def error_ratio(data: xr.Dataset) -> np.ndarray:
     over neighbouring valid points; NaN where there are fewer than 4 of them. Near 1 where the stated errors are right;
     smaller where the noise of neighbours is correlated.
     """
-    return np.array([_neighbour_spread(*row) for row in zip(data.g2.values, data.g2_err.values, data.valid.values)])
+    rows = zip(data.g2.values, data.g2_err.values, data.valid.values, strict=True)
+    return np.array([_neighbour_spread(*row) for row in rows])
 
 
 def _neighbour_spread(g2: np.ndarray, g2_err: np.ndarray, valid: np.ndarray) -> float:

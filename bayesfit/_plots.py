@@ -52,22 +52,29 @@ def _panel(axis: Any, result: xr.DataTree, bin: int) -> None:
     tau, valid = data.tau.values, data.valid.values
     g2 = result["observed_data"].g2.values[bin]
     band = result["fit_curve"].dataset.isel(q_bin=bin)
-    scale = 1.0
-    if "error_scale" in result["posterior"]:
-        scale = float(np.nan_to_num(result["posterior"].error_scale.isel(q_bin=bin).median(), nan=1.0))
+    scale = _error_scale(result, bin)
     verdict = str(result["diagnostics"].verdict.values[bin])
     colour = COLOURS.get(verdict, "tab:red")
     error = scale * data.g2_err.values
     axis.errorbar(tau[valid], g2[valid], error[valid], fmt=".", ms=3, lw=0.6, color="0.45", zorder=1)
     axis.fill_between(tau, band.lower, band.upper, color=colour, alpha=0.35, lw=0, zorder=2)
     axis.plot(tau, band["mean"], color=colour, lw=1.2, zorder=3)
-    if np.all(tau[tau != 0] > 0):
+    if valid.any() and np.all(tau[valid] > 0):
         axis.set_xscale("log")
     q = float(data.q)
     axis.set_title(f"bin {bin}" + (f", q = {q:.4g} 1/Å" if np.isfinite(q) else "") + f": {verdict}", fontsize=8)
     axis.tick_params(labelsize=7)
     axis.set_xlabel("τ [s]", fontsize=7)
     axis.set_ylabel("g2", fontsize=7)
+
+
+def _error_scale(result: xr.DataTree, bin: int) -> float:
+    """Median inferred factor of the stated errors, 1 where there is none."""
+    if "error_scale" not in result["posterior"]:
+        return 1.0
+    draws = result["posterior"].error_scale.isel(q_bin=bin).values
+    made = draws[np.isfinite(draws)]
+    return float(np.median(made)) if made.size else 1.0
 
 
 def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
@@ -80,6 +87,8 @@ def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
         axis.set_visible(False)
         return
     shown = posterior[name].isel(q_bin=np.flatnonzero(made))
+    from matplotlib.ticker import NullFormatter
+
     low, middle, high = shown.quantile([0.025, 0.5, 0.975], ("chain", "draw")).values
     q = shown.q.values
     known = bool(np.all(q > 0))
@@ -89,6 +98,7 @@ def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
         axis.errorbar(x_, y, [[below], [above]], fmt="o", ms=3, lw=1, color=COLOURS.get(str(verdict), "tab:red"))
     if known:
         axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter(NullFormatter())
     if np.all(low > 0):
         axis.set_yscale("log")
     axis.set_xlabel("q [1/Å]" if known else "bin", fontsize=7)

@@ -27,9 +27,9 @@ def summary(result: xr.DataTree) -> pd.DataFrame:
     columns: dict[str, Any] = {name: diagnostics[name].values for name in ("q", "phi", "verdict", "reason")}
     for name in ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio"):
         columns[name] = diagnostics[name].values
-    for name, array in posterior.data_vars.items():
+    for parameter, array in posterior.data_vars.items():
         median, low, high = _quantiles(array)
-        columns |= {str(name): median, f"{name}_low": low, f"{name}_high": high}
+        columns |= {str(parameter): median, f"{parameter}_low": low, f"{parameter}_high": high}
     import pandas as pd
 
     return pd.DataFrame(columns, index=pd.Index(diagnostics.q_bin.values, name="q_bin"))

@@ -87,8 +87,8 @@ def save(result: xr.DataTree, path: str | Path) -> Path:
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
         _sync(path.parent)
-    except OSError as error:
-        raise ResultError(f"cannot be written: {error.strerror or error}", file=path) from error
+    except (OSError, TypeError, ValueError) as error:
+        raise ResultError(f"cannot be written: {getattr(error, 'strerror', None) or error}", file=path) from error
     finally:
         Path(temporary).unlink(missing_ok=True)
     return path

@@ -43,9 +43,7 @@ def simulate(
         `baseline` and `error_scale` (true error over stated error), dims (q_bin).
     """
     rng = np.random.default_rng(seed)
-    frames = np.unique(np.round(np.geomspace(1, 1e5, 4 * delays)).astype(int))
-    frames = frames[np.round(np.linspace(0, frames.size - 1, delays)).astype(int)]
-    tau = frames * 1e-3
+    tau = _frames(delays) * 1e-3
     q = np.linspace(0.003, 0.03, bins) if bins > 1 else np.array([0.01])
     place = np.linspace(0.0, 1.0, bins)
     truth = xr.Dataset(
@@ -77,3 +75,11 @@ def simulate(
         baseline_prior="Normal(1, 0.1)",
     )
     return data, truth
+
+
+def _frames(delays: int) -> np.ndarray:
+    """Delays in whole frames from 1 to 1e5, as near to evenly spaced in the logarithm as whole numbers can be."""
+    wanted = delays
+    while (frames := np.unique(np.round(np.geomspace(1, 1e5, wanted)).astype(int))).size < delays:
+        wanted += 1
+    return frames[-delays:] if frames.size > delays else frames

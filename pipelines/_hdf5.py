@@ -1,6 +1,7 @@
 """Careful reading of HDF5 files: scalars of any shape, names in messages, no array larger than the machine."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,14 @@ import numpy as np
 from bayesfit import InputError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+COPIES = 16  # float64 arrays of the size of g2 that reading, checking and sorting hold at once, with room to spare
+PER_ANGSTROM = {  # the length in a unit of q: factor
+    r"pm|picomet(er|re)s?": 1e2,
+    r"nm|nanomet(er|re)s?": 1e-1,
+    r"[uµμ]m|micromet(er|re)s?|microns?": 1e-4,
+    r"mm|millimet(er|re)s?": 1e-7,
+    r"m|met(er|re)s?": 1e-10,
+}
 
 
 def missing_in(path: Path, needed: tuple[str, ...]) -> str | None:
@@ -21,8 +30,8 @@ def missing_in(path: Path, needed: tuple[str, ...]) -> str | None:
         with h5py.File(path, "r") as file:
             absent = [name for name in needed if name not in file]
             return f"no {absent[0]}" if absent else None
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        return f"HDF5 that cannot be opened ({str(error).splitlines()[0][:100]})"
+    except Exception as error:  # a damaged file can fail anywhere in the library, with any type
+        return f"HDF5 that cannot be opened ({(str(error) or 'unknown fault').splitlines()[0][:100]})"
 
 
 class Reader:
@@ -36,28 +45,39 @@ class Reader:
         return isinstance(self.file.get(name), h5py.Dataset)
 
     def array(self, name: str) -> np.ndarray:
-        """A numeric dataset as it stands.
+        """A dataset of real numbers as it stands.
 
         Raises:
-            InputError: it is missing, is not numeric, or would not fit in half the machine's memory.
+            InputError: it is missing, empty, not numeric, or too large for the machine's memory.
         """
-        if not self.has(name):
-            raise InputError("the dataset is missing", file=self.path, field=name)
-        dataset = self.file[name]
-        if dataset.dtype.kind not in "fiub":
+        dataset = self._dataset(name)
+        if dataset.dtype.kind not in "fiu":
             raise InputError(f"expected real numbers, got {dataset.dtype}", file=self.path, field=name)
-        if dataset.size * dataset.dtype.itemsize > _half_memory():
-            raise InputError(
-                f"shape {dataset.shape} would not fit in memory", file=self.path, field=name, remedy="Is it corrupt?"
-            )
         try:
             return np.asarray(dataset[()])
         except (OSError, RuntimeError) as error:
             raise InputError(f"cannot be read ({error})", file=self.path, field=name) from error
 
+    def _dataset(self, name: str) -> h5py.Dataset:
+        """A dataset that holds something and fits in memory."""
+        found = self.file.get(name)
+        if not isinstance(found, h5py.Dataset):
+            problem = "the dataset is missing" if found is None else "is a group, expected a dataset"
+            raise InputError(problem, file=self.path, field=name)
+        if not found.size:
+            raise InputError(f"is empty, shape {found.shape or ()}", file=self.path, field=name)
+        if found.size * 8 * COPIES > _memory():
+            raise InputError(
+                f"shape {found.shape} would not fit in memory", file=self.path, field=name, remedy="Is it corrupt?"
+            )
+        return found
+
     def vector(self, name: str) -> np.ndarray:
-        """A dataset of any shape with one axis longer than 1, as float64 (n,)."""
-        return np.ravel(self.array(name)).astype(float)
+        """A dataset of any shape with at most one axis longer than 1, as float64 (n,)."""
+        array = self.array(name)
+        if array.size != max(array.shape, default=1):
+            raise InputError(f"expected one axis, got shape {array.shape}", file=self.path, field=name)
+        return np.ravel(array).astype(float)
 
     def matrix(self, name: str) -> np.ndarray:
         """A two-dimensional dataset."""
@@ -66,13 +86,30 @@ class Reader:
             raise InputError(f"expected axes (tau, bin), got shape {array.shape}", file=self.path, field=name)
         return array
 
+    def pair(self, g2: str, g2_err: str, delays: int, bins_first: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Values and errors, each turned to (bin, tau) from the file's (tau, bin), or (bin, tau) where `bins_first`.
+
+        Raises:
+            InputError: one does not have the number of delays, or the two differ in shape.
+        """
+        values, errors = self.matrix(g2), self.matrix(g2_err)
+        bins_first = bins_first and values.shape[1] == delays
+        if values.shape[1 if bins_first else 0] != delays:
+            turned = ": it is transposed" if values.shape[1] == delays else ""
+            raise InputError(
+                f"shape {values.shape} does not match (tau, bin) with {delays} delays{turned}", file=self.path, field=g2
+            )
+        if errors.shape != values.shape:
+            raise InputError(f"shape {errors.shape} differs from {values.shape} of {g2}", file=self.path, field=g2_err)
+        return (values, errors) if bins_first else (values.T, errors.T)
+
     def scalar(self, name: str, default: float | None = None) -> float:
         """A number stored as (), (1,) or (1, 1).
 
         Raises:
             InputError: it is missing and has no default, or it is not one finite number.
         """
-        if default is not None and not self.has(name):
+        if default is not None and name not in self.file:
             return default
         values = np.ravel(self.array(name)).astype(float)
         if values.size != 1 or not np.isfinite(values[0]):
@@ -88,23 +125,33 @@ class Reader:
 
     def strings(self, name: str) -> list[str]:
         """A dataset of strings, empty where it is missing."""
-        if not self.has(name):
-            return []
-        return [v.decode() if isinstance(v, bytes) else str(v) for v in np.ravel(self.file[name][()])]
+        return [_decoded(value) for value in np.ravel(self._dataset(name)[()])] if self.has(name) else []
 
 
 def text(value: Any) -> str:
-    """An attribute as text, "" where it is None."""
-    if value is None:
+    """An attribute as text, "" where it is None or empty."""
+    if value is None or isinstance(value, h5py.Empty):
         return ""
-    value = np.ravel(value)[0] if isinstance(value, np.ndarray) else value
-    return value.decode() if isinstance(value, bytes) else str(value)
+    values = np.ravel(value) if isinstance(value, np.ndarray) else [value]
+    return _decoded(values[0]) if len(values) else ""
+
+
+def _decoded(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def per_angstrom(units: str) -> float:
-    """Factor from a unit of q to 1/angstrom: 0.1 for the inverse nanometre, else 1."""
-    return 0.1 if "nm" in units.lower() or "nanomet" in units.lower() else 1.0
+    """Factor from a unit of q to 1/angstrom: 0.1 for the inverse nanometre; 1 where the unit is unknown or not said."""
+    for word in re.findall(r"[^\W\d_]+", units.lower()):
+        for length, factor in PER_ANGSTROM.items():
+            if re.fullmatch(length, word):
+                return factor
+    return 1.0
 
 
-def _half_memory() -> float:
-    return 0.5 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def _memory() -> float:
+    """Bytes of memory of the machine; 8 GiB where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return 8.0 * 2**30

@@ -8,9 +8,12 @@ BOLTZMANN = 1.380649e-23  # J/K, exact (SI 2019)
 
 
 def relaxation(posterior: xr.Dataset, curves: xr.Dataset) -> xr.Dataset:
-    """relaxation_time = 1/rate [s]; mean_relaxation_time = Gamma(1/beta) / (beta rate) [s] where there is a beta, the
-    integral of g1 over tau (Lindsey & Patterson, J. Chem. Phys. 73, 3348 (1980)); D = rate/q^2 [angstrom^2/s], NaN where
-    q is 0 or unknown."""
+    """What follows from the rate alone, and with q.
+
+    relaxation_time = 1/rate [s]; mean_relaxation_time = Gamma(1/beta) / (beta rate) [s] where there is a beta, the
+    integral of g1 over tau (Lindsey & Patterson, J. Chem. Phys. 73, 3348 (1980)); D = rate/q^2 [angstrom^2/s], NaN
+    where q is 0 or unknown.
+    """
     derived = xr.Dataset()
     if "rate" not in posterior:
         return derived

@@ -1,8 +1,8 @@
 """APS beamline 8-ID: multi-tau correlation results in HDF5, the current and the older layout.
 
-Current     /xpcs/multitau/normalized_g2 (tau, bin), its errors, delay_list in frames; /xpcs/qmap with the bins' q and phi.
-            tau = delay_list * frame_time * stride_frame * avg_frame. Bins without pixels have no column, so a column's
-            q is looked up through dynamic_index_mapping.
+Current     /xpcs/multitau/normalized_g2 (tau, bin), its errors, delay_list in frames; /xpcs/qmap with the bins' q and
+            phi. tau = delay_list * frame_time * stride_frame * avg_frame. Bins without pixels have no column, so a
+            column's q is looked up through dynamic_index_mapping.
 Older       /exchange/norm-0-g2 (tau, bin), norm-0-stderr, tau in frames; /xpcs/dqlist, dphilist.
 Amplitudes  X-rays see contrasts of a few percent to a half, on a baseline near 1.
 """
@@ -19,6 +19,7 @@ from bayesfit.pipelines._quantities import relaxation
 
 CURRENT = ("xpcs/multitau/normalized_g2", "xpcs/multitau/normalized_g2_err", "xpcs/multitau/delay_list")
 OLDER = ("exchange/norm-0-g2", "exchange/norm-0-stderr", "exchange/tau")
+Arrays = dict[str, np.ndarray | None]
 PRIORS = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
 
 
@@ -31,21 +32,20 @@ def recognise(path: Path) -> str | None:
 
 def read(path: Path) -> xr.Dataset:
     with h5py.File(path, "r") as file:
-        reader = Reader(file, path)
-        return _current(reader) if missing_in(path, CURRENT) is None else _older(reader)
+        layout, collect = ("current", _current) if missing_in(path, CURRENT) is None else ("older", _older)
+        arrays, notes = collect(Reader(file, path))
+        data = curves(**arrays, file=str(path), attrs={"layout": layout}, **PRIORS)
+        return data.assign_attrs(notes="; ".join(filter(None, [data.attrs["notes"], *notes])))
 
 
-def _current(reader: Reader) -> xr.Dataset:
-    g2 = reader.matrix(CURRENT[0])
+def _current(reader: Reader) -> tuple[Arrays, list[str]]:
     frame_time = reader.positive("entry/instrument/detector_1/frame_time")
     stride = reader.positive("xpcs/multitau/config/stride_frame", default=1.0)
     average = reader.positive("xpcs/multitau/config/avg_frame", default=1.0)
     tau = reader.vector(CURRENT[2]) * frame_time * stride * average
-    q, phi, notes = _bins(reader, g2.shape[1])
-    data = _curves(reader, tau, g2, reader.matrix(CURRENT[1]), q, phi)
-    data.attrs["notes"] = "; ".join(filter(None, [data.attrs["notes"], *notes]))
-    data.attrs["layout"] = "current"
-    return data
+    g2, g2_err = reader.pair(CURRENT[0], CURRENT[1], tau.size)
+    q, phi, notes = _bins(reader, len(g2))
+    return {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi}, notes
 
 
 def _bins(reader: Reader, bins: int) -> tuple[np.ndarray | None, np.ndarray | None, list[str]]:
@@ -53,15 +53,17 @@ def _bins(reader: Reader, bins: int) -> tuple[np.ndarray | None, np.ndarray | No
     qmap = "xpcs/qmap/"
     if not reader.has(qmap + "dynamic_v_list_dim0"):
         return None, None, ["the file has no q map: q and phi are unknown"]
-    first = reader.vector(qmap + "dynamic_v_list_dim0")
-    second = reader.vector(qmap + "dynamic_v_list_dim1") if reader.has(qmap + "dynamic_v_list_dim1") else np.array([np.nan])
-    names = [name.lower() for name in reader.strings(qmap + "map_names")] or ["q", "phi"]
-    units = reader.strings(qmap + "map_units") or ["1/angstrom", "degree"]
-    flat_first, flat_second = np.repeat(first, second.size), np.tile(second, first.size)
-    mapping = _mapping(reader, qmap + "dynamic_index_mapping", bins, flat_first.size)
-    if names[0] != "q":
+    first, second = reader.vector(qmap + "dynamic_v_list_dim0"), np.array([np.nan])
+    if reader.has(qmap + "dynamic_v_list_dim1"):
+        second = reader.vector(qmap + "dynamic_v_list_dim1")
+    mapping = _mapping(reader, qmap + "dynamic_index_mapping", bins, first.size * second.size)
+    flat = [np.repeat(first, second.size)[mapping], np.tile(second, first.size)[mapping]]
+    names = [name.strip().lower() for name in reader.strings(qmap + "map_names")] or ["q", "phi"]
+    if "q" not in names[:2]:
         return None, None, [f"the map is in {', '.join(names)}, not in q and phi: q and phi are unknown"]
-    return flat_first[mapping] * per_angstrom(units[0]), flat_second[mapping], []
+    units = dict(zip(names, reader.strings(qmap + "map_units"), strict=False))
+    values = dict(zip(names, flat, strict=False))
+    return values["q"] * per_angstrom(units.get("q", "")), values.get("phi"), []
 
 
 def _mapping(reader: Reader, field: str, bins: int, size: int) -> np.ndarray:
@@ -70,37 +72,29 @@ def _mapping(reader: Reader, field: str, bins: int, size: int) -> np.ndarray:
         if bins != size:
             raise InputError(f"is missing, and {bins} columns do not match {size} bins", file=reader.path, field=field)
         return np.arange(bins)
-    mapping = np.ravel(reader.array(field)).astype(int)
+    mapping = reader.vector(field)
     if mapping.size != bins:
         raise InputError(f"has {mapping.size} entries for {bins} columns of g2", file=reader.path, field=field)
-    if mapping.min() < 0 or mapping.max() >= size:
-        raise InputError(f"points outside the {size} bins of the map", file=reader.path, field=field)
-    return mapping
+    outside = ~np.isin(mapping, np.arange(size))
+    if outside.any():
+        column = int(np.argmax(outside))
+        problem = f"entry {mapping[column]:g} is none of the map's indices 0 to {size - 1}"
+        raise InputError(problem, file=reader.path, field=field, bin=column)
+    return mapping.astype(int)
 
 
-def _older(reader: Reader) -> xr.Dataset:
-    g2 = reader.matrix(OLDER[0])
-    period = reader.positive("measurement/instrument/detector/exposure_period")
+def _older(reader: Reader) -> tuple[Arrays, list[str]]:
+    tau = reader.vector(OLDER[2]) * reader.positive("measurement/instrument/detector/exposure_period")
+    g2, g2_err = reader.pair(OLDER[0], OLDER[1], tau.size)
     q = reader.vector("xpcs/dqlist") if reader.has("xpcs/dqlist") else None
     phi = reader.vector("xpcs/dphilist") if reader.has("xpcs/dphilist") else None
-    if phi is not None and phi.size != g2.shape[1]:
+    notes = [] if q is not None else ["the file has no xpcs/dqlist: q is unknown"]
+    if q is not None and q.size != len(g2):
+        raise InputError(f"has {q.size} entries for {len(g2)} columns of g2", file=reader.path, field="xpcs/dqlist")
+    if phi is not None and phi.size != len(g2):
+        notes.append(f"xpcs/dphilist has {phi.size} entries for {len(g2)} columns of g2: phi is unknown")
         phi = None
-    data = _curves(reader, reader.vector(OLDER[2]) * period, g2, reader.matrix(OLDER[1]), q, phi)
-    data.attrs["layout"] = "older"
-    return data
-
-
-def _curves(
-    reader: Reader, tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, q: np.ndarray | None, phi: np.ndarray | None
-) -> xr.Dataset:
-    if g2.shape[0] != tau.size:
-        turned = g2.shape[1] == tau.size
-        raise InputError(
-            f"shape {g2.shape} does not match (tau, bin) with {tau.size} delays" + (": it is transposed" if turned else ""),
-            file=reader.path,
-            field="g2",
-        )
-    return curves(tau, g2.T, g2_err.T, q=q, phi=phi, file=str(reader.path), **PRIORS)
+    return {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi}, notes
 
 
 pipeline = Pipeline(

@@ -1,8 +1,11 @@
 """ALV correlators (.ASC, Windows-1252): dynamic light scattering at one angle or many.
 
-Layout      header lines `Key : value`; block "Correlation": lag in ms, then g2 - 1 for each channel or angle; sometimes a
-            block "StandardDeviation" of the same form. Unused channels are zero throughout and are left out.
+Layout      header lines `Key : value`; block "Correlation": lag in ms, then g2 - 1 for each channel or angle;
+            sometimes a block "StandardDeviation" of the same form. Unused channels are zero throughout and are left out.
             Each channel in use is one bin, with its angle's q = 4 pi n / lambda * sin(theta / 2).
+            Several runs in one file, "Correlation (Multi, Averaged)", have a line of column titles; only the columns
+            "Average" are read, since the runs beside them are the same data again.
+            Decimal points or commas; a missing value may read 1.#QNAN, as the C library under Windows writes it.
 Amplitudes  Light scattering on a single mode sees contrasts up to 1, on a baseline of 0 since the file holds g2 - 1.
 """
 
@@ -15,40 +18,46 @@ import xarray as xr
 from bayesfit import InputError, Pipeline, curves
 from bayesfit.pipelines._quantities import hydrodynamic_radius, relaxation
 
-NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
-QUANTITIES = {  # header key: attribute, factor to its unit, unit
-    "Temperature [K]": ("temperature", 1.0, "K"),
-    "Viscosity [cp]": ("viscosity", 1e-3, "Pa s"),
-    "Refractive Index": ("refractive_index", 1.0, "1"),
-    "Wavelength [nm]": ("wavelength", 10.0, "angstrom"),
+BOM = b"\xef\xbb\xbf"
+NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d*)?(?:[eE][-+]?\d+)?")
+NOT_A_NUMBER = re.compile(r"[-+]?(?:nan|inf|\d[.,]#(?:qnan|snan|ind|inf)\S*)", re.IGNORECASE)
+QUANTITIES = {  # header key in lower case: attribute, factor to its unit, unit
+    "temperature [k]": ("temperature", 1.0, "K"),
+    "viscosity [cp]": ("viscosity", 1e-3, "Pa s"),
+    "refractive index": ("refractive_index", 1.0, "1"),
+    "wavelength [nm]": ("wavelength", 10.0, "angstrom"),
 }
+WORDS = ("samplename", "date", "time", "mode")
+Header = list[tuple[str, str]]
 
 
 def recognise(path: Path) -> str | None:
-    with path.open("rb") as file:
-        head = file.read(65536)
-    if not head.lstrip().startswith(b"ALV"):
+    try:
+        with path.open("rb") as file:
+            head = file.read(65536)
+    except OSError as error:
+        return f"cannot be opened ({error.strerror})"
+    if not head.removeprefix(BOM).lstrip().startswith(b"ALV"):
         return "does not begin with ALV"
-    return None if b'"Correlation"' in head else 'no block "Correlation"'
+    return None if b'"Correlation' in head else 'no block "Correlation"'
 
 
 def read(path: Path) -> xr.Dataset:
-    lines = path.read_text(encoding="cp1252", errors="replace").splitlines()
+    lines = _lines(path)
     header = _header(lines)
-    table = _block(lines, "Correlation", path)
-    if table is None:
-        raise InputError("the block is empty", file=path, field="Correlation")
+    table, averages = _block(lines, "Correlation", path)
     used = np.flatnonzero(np.any(table[:, 1:] != 0, axis=0))
+    used = used[np.isin(used, averages)] if averages is not None else used
     if used.size == 0:
         raise InputError("every channel is zero", file=path, field="Correlation")
-    angles = _angles(header, used, table.shape[1] - 1, path)
+    columns = table.shape[1] - 1 if averages is None else averages.size
+    angles = _angles(header, used if averages is None else np.searchsorted(averages, used), columns, path)
     attrs = {**_quantities(header, path), "angle_units": "degree"}
     q = 4 * np.pi * attrs["refractive_index"] / attrs["wavelength"] * np.sin(np.radians(angles) / 2)
-    errors = _errors(_block(lines, "StandardDeviation", path), table, used, path)
     data = curves(
         table[:, 0] * 1e-3,
         table[:, 1 + used].T,
-        errors,
+        _errors(lines, table, used, path),
         q=q,
         file=str(path),
         contrast_prior="TruncatedNormal(0.5, 0.5, low=0)",
@@ -58,85 +67,141 @@ def read(path: Path) -> xr.Dataset:
     return data.assign_coords(angle=("q_bin", angles, {"units": "degree"}), channel=("q_bin", used))
 
 
-def _header(lines: list[str]) -> list[tuple[str, str]]:
-    """Key and value of each line before the first block."""
+def _lines(path: Path) -> list[str]:
+    """The file's lines.
+
+    Raises:
+        InputError: the last line has no ending, and is no full row of numbers: it was cut.
+    """
+    text = path.read_bytes().removeprefix(BOM).decode("cp1252", errors="replace")
+    lines = text.splitlines()
+    complete = text.endswith("\n") or (len(lines) > 1 and lines[-1][:1].isspace() and len(lines[-1]) == len(lines[-2]))
+    if not complete:
+        raise InputError(
+            f"line {len(lines)}: the file ends within this line", file=path, remedy="The copy was cut short"
+        )
+    return lines
+
+
+def _header(lines: list[str]) -> Header:
+    """Key and value of each line before the first block; keys in lower case, with single spaces."""
     pairs = []
     for line in lines:
-        if line.startswith('"'):
+        if line.lstrip().startswith('"'):
             break
         key, colon, value = line.partition(":")
         if colon:
-            pairs.append((" ".join(key.split()), value.strip().strip('"')))
+            pairs.append((" ".join(key.lower().split()), value.strip().strip('"')))
     return pairs
 
 
-def _quantities(header: list[tuple[str, str]], path: Path) -> dict[str, float | str]:
+def _quantities(header: Header, path: Path) -> dict[str, float | str]:
     """Temperature [K], viscosity [Pa s], refractive index and wavelength [angstrom], with their units."""
     found = dict(header)
     attrs: dict[str, float | str] = {}
     for key, (name, factor, unit) in QUANTITIES.items():
         match = NUMBER.search(found.get(key, ""))
-        if match is None or float(match[0]) <= 0:
-            raise InputError("expected a number above 0 in the header", file=path, field=key)
-        attrs[name] = float(match[0]) * factor
+        if match is None or _number(match[0]) <= 0:
+            got = f"got {found[key]!r}" if key in found else "got no such line"
+            raise InputError(f"expected a number above 0 in the header, {got}", file=path, field=key.capitalize())
+        attrs[name] = _number(match[0]) * factor
         attrs[f"{name}_units"] = unit
-    for key in ("Samplename", "Date", "Time", "Mode"):
-        if key in found:
-            attrs[key.lower()] = found[key]
-    return attrs
+    return attrs | {key: found[key] for key in WORDS if key in found}
 
 
-def _angles(header: list[tuple[str, str]], used: np.ndarray, columns: int, path: Path) -> np.ndarray:
-    """Scattering angle [degree] of each used channel: one for all, one for each used one, or one for each column."""
-    values = [float(v) for key, text in header if key.startswith("Angle") for v in NUMBER.findall(text)]
-    angles = np.array(values)
+def _angles(header: Header, used: np.ndarray, columns: int, path: Path) -> np.ndarray:
+    """Scattering angle [degree] of each used channel: one for all, one for each column, or one for each used one."""
+    angles = np.array([_number(v) for key, text in header if key.startswith("angle") for v in NUMBER.findall(text)])
     if angles.size == 1:
-        return np.repeat(angles, used.size)
-    if angles.size == used.size:
-        return angles
-    if angles.size == columns:
-        return angles[used]
-    raise InputError(f"{angles.size} angles for {used.size} channels in use", file=path, field="Angle")
+        angles = np.repeat(angles, used.size)
+    elif angles.size == columns:
+        angles = angles[used]
+    elif angles.size != used.size:
+        raise InputError(f"{angles.size} angles for {used.size} channels in use", file=path, field="Angle")
+    if np.any((angles <= 0) | (angles > 180)):
+        raise InputError(f"expected 0 to 180 degrees, got {angles}", file=path, field="Angle")
+    return angles
 
 
-def _block(lines: list[str], name: str, path: Path) -> np.ndarray | None:
-    """The numbers of a block (lag, column), None where there is no such block."""
-    titles = [line.strip() for line in lines]
-    if f'"{name}"' not in titles:
-        return None
-    rows: list[list[float]] = []
-    start = titles.index(f'"{name}"') + 1
+def _block(lines: list[str], name: str, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """The numbers of a block (lag, column), and which columns after the lag are averages where it has titles.
+
+    Raises:
+        InputError: a row is damaged, or the file ends before the empty line that ends the block.
+    """
+    start = next(number for number, line in enumerate(lines, 1) if line.strip().startswith(f'"{name}'))
+    averages, rows = None, []
     for number, line in enumerate(lines[start:], start + 1):
+        if number == start + 1 and line.lstrip().startswith('"Lag'):
+            titles = re.findall(r'"([^"]*)"', line)[1:]
+            averages = np.flatnonzero([title.strip().lower().startswith("average") for title in titles])
+            continue
         words = line.split()
-        if not words or line.startswith('"'):
+        if not words or words[0][0].isalpha() or words[0].startswith('"'):
             break
         try:
-            rows.append([float(word.replace(",", ".")) for word in words])
-        except ValueError:
-            break
-        if len(rows[-1]) != len(rows[0]):
-            raise InputError(f"line {number}: expected {len(rows[0])} columns", file=path, field=name, remedy="Is it cut?")
-    return np.array(rows) if rows else None
+            rows.append([_number(word) for word in words])
+        except ValueError as error:
+            raise InputError(f"line {number}: {error}", file=path, field=name) from error
+        if len(rows[-1]) != len(rows[0]) or len(rows[0]) < 2:
+            expected = f"expected {len(rows[0])} columns" if len(rows[0]) > 1 else "expected a lag and a value"
+            raise InputError(f"line {number}: {expected}, got {len(words)}", file=path, field=name, remedy="Is it cut?")
+    else:
+        if name == "Correlation":
+            raise InputError(
+                "the file ends within this block", file=path, field=name, remedy="If nothing is cut, add an empty line"
+            )
+    if not rows:
+        raise InputError("the block is empty", file=path, field=name)
+    table = np.array(rows)
+    if averages is not None and (averages.size == 0 or averages.max() >= table.shape[1] - 1):
+        raise InputError("no column is titled Average", file=path, field=name)
+    return table, averages
 
 
-def _errors(deviations: np.ndarray | None, table: np.ndarray, used: np.ndarray, path: Path) -> np.ndarray | None:
-    """Stated errors (bin, tau): a column for each channel, or one column for all."""
-    if deviations is None:
+def _number(word: str) -> float:
+    """A number with a decimal point or comma; NaN where it stands for none.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    if NOT_A_NUMBER.fullmatch(word):
+        return np.nan
+    if not NUMBER.fullmatch(word):
+        raise ValueError(f"{word!r} is not a number")
+    return float(word.replace(",", "."))
+
+
+def _errors(lines: list[str], table: np.ndarray, used: np.ndarray, path: Path) -> np.ndarray | None:
+    """Stated errors (bin, tau): a column for each channel, or one column for all; None where there is no such block."""
+    if not any(line.strip().startswith('"StandardDeviation') for line in lines):
         return None
-    if deviations.shape[0] != table.shape[0] or not np.allclose(deviations[:, 0], table[:, 0], rtol=1e-4):
+    deviations, _ = _block(lines, "StandardDeviation", path)
+    if len(deviations) != len(table):
+        raise InputError(
+            f"has {len(deviations)} lags, the correlation {len(table)}",
+            file=path,
+            field="StandardDeviation",
+            remedy="Is it cut?",
+        )
+    if not np.allclose(deviations[:, 0], table[:, 0], rtol=1e-4):
         raise InputError("its lags differ from those of the correlation", file=path, field="StandardDeviation")
     columns = deviations[:, 1:]
     if columns.shape[1] == table.shape[1] - 1:
         return columns[:, used].T
     if columns.shape[1] == used.size:
         return columns.T
-    return np.repeat(columns[:, :1].T, used.size, axis=0)
+    if columns.shape[1] == 1:
+        return np.repeat(columns.T, used.size, axis=0)
+    raise InputError(
+        f"{columns.shape[1]} columns for {used.size} channels in use", file=path, field="StandardDeviation"
+    )
 
 
 def derive(posterior: xr.Dataset, data: xr.Dataset) -> xr.Dataset:
     """Relaxation times, D, and the hydrodynamic radius at the file's temperature and viscosity."""
     derived = relaxation(posterior, data)
-    if "D" in derived:
+    if "D" in derived and {"temperature", "viscosity"} <= set(data.attrs):
         derived["hydrodynamic_radius"] = hydrodynamic_radius(
             derived["D"], data.attrs["temperature"], data.attrs["viscosity"]
         )

@@ -1,7 +1,8 @@
 """NXxpcs: the NeXus contributed definition for XPCS results.
 
-Layout      entry/data/g2 (tau, bin), g2_derr, delay_difference in frames or s (its `units` say which); attributes
-            baseline_reference (0 where the values are g2 - 1) and first_point_for_fit;
+Layout      entry/data/g2 (tau, bin), or (bin, tau) where its storage_mode is one_array_q_first, and g2_derr;
+            delay_difference in frames or s (its `units` say which); attributes baseline_reference (0 where the values
+            are g2 - 1) and first_point_for_fit (0 where the first delay is to be left out, 1 where it is to be used);
             entry/instrument/masks/dynamic_q_list, dynamic_phi_list.
 Amplitudes  X-rays see contrasts of a few percent to a half, on a baseline near baseline_reference.
 """
@@ -18,7 +19,14 @@ from bayesfit.pipelines._quantities import relaxation
 
 NEEDED = ("entry/data/g2", "entry/data/g2_derr", "entry/data/delay_difference")
 FRAME_TIMES = ("entry/instrument/detector/frame_time", "entry/instrument/detector_1/frame_time")
-SECONDS = {"s": 1.0, "second": 1.0, "seconds": 1.0, "sec": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
+FRAMES = {"", "1", "count", "counts", "frame", "frames", "dimensionless", "nx_count"}
+SECONDS = {
+    1.0: {"s", "sec", "second", "seconds"},
+    1e-3: {"ms", "msec", "millisecond", "milliseconds"},
+    1e-6: {"us", "µs", "μs", "usec", "microsecond", "microseconds"},
+    1e-9: {"ns", "nsec", "nanosecond", "nanoseconds"},
+}
 
 
 def recognise(path: Path) -> str | None:
@@ -28,46 +36,53 @@ def recognise(path: Path) -> str | None:
 def read(path: Path) -> xr.Dataset:
     with h5py.File(path, "r") as file:
         reader = Reader(file, path)
-        g2, g2_err = reader.matrix(NEEDED[0]), reader.matrix(NEEDED[1])
         tau = _delays(reader)
-        if g2.shape[0] != tau.size:
-            raise InputError(
-                f"shape {g2.shape} does not match (tau, bin) with {tau.size} delays", file=path, field=NEEDED[0]
-            )
+        bins_first = text(file[NEEDED[0]].attrs.get("storage_mode")) == "one_array_q_first"
+        g2, g2_err = reader.pair(NEEDED[0], NEEDED[1], tau.size, bins_first)
         return curves(
             tau,
-            g2.T,
-            g2_err.T,
-            q=_list(reader, "dynamic_q_list", g2.shape[1]),
-            phi=_list(reader, "dynamic_phi_list", g2.shape[1]),
+            g2,
+            g2_err,
+            q=_list(reader, "dynamic_q_list", len(g2)),
+            phi=_list(reader, "dynamic_phi_list", len(g2)),
             file=str(path),
-            skip_first=int(_attribute(file, "first_point_for_fit", 0.0)),
+            skip_first=1 - _flag(reader, "first_point_for_fit"),
             contrast_prior="TruncatedNormal(0.15, 0.2, low=0)",
-            baseline_reference=_attribute(file, "baseline_reference", 1.0),
+            baseline_reference=_flag(reader, "baseline_reference"),
         )
 
 
 def _delays(reader: Reader) -> np.ndarray:
     """Delays in s; in frames they are multiplied by the detector's frame time."""
     delays = reader.vector(NEEDED[2])
-    units = text(reader.file[NEEDED[2]].attrs.get("units")).lower()
-    if units in SECONDS:
-        return delays * SECONDS[units]
+    units = text(reader.file[NEEDED[2]].attrs.get("units")).strip().lower()
+    for seconds, names in SECONDS.items():
+        if units in names:
+            return delays * seconds
+    if units not in FRAMES:
+        raise InputError(
+            f"unknown unit {units!r}", file=reader.path, field=NEEDED[2], remedy="Expected frames, s, ms, us or ns"
+        )
     found = [name for name in FRAME_TIMES if reader.has(name)]
     if not found:
         raise InputError(
-            f"is in {units or 'frames'}, and there is no frame time", file=reader.path, field=NEEDED[2],
+            "is in frames, and there is no frame time",
+            file=reader.path,
+            field=NEEDED[2],
             remedy=f"Add {FRAME_TIMES[0]}",
         )
     return delays * reader.positive(found[0])
 
 
-def _attribute(file: h5py.File, name: str, default: float) -> float:
-    """A number that stands as an attribute of g2 or of its group."""
-    for holder in (file[NEEDED[0]], file["entry/data"]):
-        if name in holder.attrs:
-            return float(np.ravel(holder.attrs[name])[0])
-    return default
+def _flag(reader: Reader, name: str) -> int:
+    """0 or 1, an attribute of g2 or of its group; 1 where there is none."""
+    for holder in (NEEDED[0], "entry/data"):
+        if name in reader.file[holder].attrs:
+            word = text(reader.file[holder].attrs[name]).strip().lower()
+            if word not in FLAGS:
+                raise InputError(f"expected 0 or 1, got {word!r}", file=reader.path, field=f"{holder} attribute {name}")
+            return FLAGS[word]
+    return 1
 
 
 def _list(reader: Reader, name: str, bins: int) -> np.ndarray | None:

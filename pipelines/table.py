@@ -125,7 +125,9 @@ def _long(rows: Rows, path: Path) -> xr.Dataset:
         rank[bins[key], delay] = seen + 1
         places.append((delay, seen))
     if np.isnan(columns["tau"]).any():
-        raise InputError(f"row {int(np.argmax(np.isnan(columns['tau']))) + 2}: the delay is NaN", file=path, field="tau")
+        raise InputError(
+            f"row {int(np.argmax(np.isnan(columns['tau']))) + 2}: the delay is NaN", file=path, field="tau"
+        )
     delays = {place: index for index, place in enumerate(sorted(set(places)))}
     index = np.array([bins[key] for key in keys]), np.array([delays[place] for place in places])
     g2, g2_err = np.full((2, len(bins), len(delays)), np.nan)

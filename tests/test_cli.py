@@ -1,0 +1,142 @@
+"""The command line, run as a user runs it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bayesfit
+
+ROOT = Path(__file__).parent.parent
+PROGRAM = Path(sys.executable).parent / "bayesfit"
+QUICK = ["--set", "draws=100", "--set", "warmup=100"]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path_factory.mktemp("cache")), "COLUMNS": "200"}
+
+
+@pytest.fixture(scope="module")
+def call(environment):
+    def run(*arguments, code=0):
+        done = subprocess.run(
+            [PROGRAM, *map(str, arguments)], env=environment, capture_output=True, text=True, cwd=ROOT, check=False
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == code, (done.stdout, done.stderr)
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def result(call, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    call("run", "data/table_sim.csv", "-o", folder, "--plot", *QUICK)
+    return folder / "table_sim.nc"
+
+
+def test_run_saves_a_result_and_a_picture(result):
+    loaded = bayesfit.load(result)
+    assert loaded["posterior"].sizes["q_bin"] == 8
+    assert loaded.attrs["input_file"] == "data/table_sim.csv"
+    assert len(loaded.attrs["input_sha256"]) == 64
+    assert result.with_suffix(".png").stat().st_size > 10_000
+
+
+def test_run_agrees_with_python_to_the_bit(result, simulated):
+    from_python = bayesfit.fit(bayesfit.read(ROOT / "data" / "table_sim.csv"), draws=100, warmup=100)
+    saved = bayesfit.load(result)
+    np.testing.assert_array_equal(saved["posterior"].rate, from_python["posterior"].rate.astype(np.float32))
+
+
+def test_show_prints_every_bin(call, result):
+    out = call("show", result).stdout
+    assert "error_scale" in out
+    assert "8 ok" in out or "ok" in out
+    assert "Did you mean 'rate'" in call("show", result, "-p", "rats", code=2).stderr
+
+
+def test_plot_draws_chosen_bins(call, result, tmp_path):
+    call("plot", result, "-o", tmp_path / "x.pdf", "-b", 0, "-b", 7)
+    assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
+    assert "there is no bin 8" in call("plot", result, "-o", tmp_path / "y.png", "-b", 8, code=2).stderr
+
+
+def test_models_and_pipelines_are_listed(call):
+    assert all(name in call("models").stdout for name in bayesfit.list_models())
+    assert all(name in call("pipelines").stdout for name in bayesfit.list_pipelines())
+
+
+def test_one_bad_file_does_not_stop_the_others(call, tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text("tau,0.1\n1,nan\n2,nan\n")
+    done = call("run", bad, "data/table_sim.csv", "-o", tmp_path / "out", *QUICK, code=1)
+    assert str(bad) in done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["table_sim.nc"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "drows=3"], "Did you mean 'draws'"),
+        (["--set", "fixed.beta=9"], "fixed.beta"),
+        (["--set", "priors.rate=Normal(0)"], "needs 'scale'"),
+        (["--model", "kumulant"], "Did you mean 'cumulant'"),
+        (["--pipeline", "aps"], "pipeline"),
+        (["--config", "absent.toml"], "no such file"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(call, tmp_path, arguments, message):
+    done = call("run", "data/table_sim.csv", "-o", tmp_path, *arguments, code=2)
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_inputs_of_one_name_are_refused(call, tmp_path):
+    done = call("run", "data/table_sim.csv", "data/table_sim.csv", "-o", tmp_path, code=2)
+    assert "saved as" in done.stderr
+
+
+def test_a_users_model_file_is_an_equal_citizen(call, tmp_path):
+    model = tmp_path / "plain.py"
+    model.write_text(
+        "import jax.numpy as jnp, numpyro, numpyro.distributions as dist\n"
+        "from bayesfit import Model\n"
+        "def program(tau):\n"
+        "    rate = numpyro.sample('rate', dist.LogNormal(0.0, 3.0))\n"
+        "    return jnp.exp(-2.0 * rate * tau)\n"
+        "model = Model('plain', program)\n"
+    )
+    call("run", "data/table_sim.csv", "-o", tmp_path, "--model", model, *QUICK)
+    loaded = bayesfit.load(tmp_path / "table_sim.nc")
+    assert loaded.attrs["model"] == "plain"
+    assert loaded.attrs["model_source"] == str(model)
+
+
+def test_no_bin_ok_is_told_by_the_exit_code(call, tmp_path):
+    flat = tmp_path / "flat.csv"
+    rng = np.random.default_rng(0)
+    rows = [f"{tau:.6g},{1 + 0.01 * rng.standard_normal():.6g}" for tau in np.geomspace(1e-3, 10, 40)]
+    flat.write_text("tau,0.01\n" + "\n".join(rows))
+    assert "not_identified" in call("run", flat, "-o", tmp_path, *QUICK, code=3).stdout
+
+
+def test_ctrl_c_keeps_the_draws_and_ends_soon(environment, tmp_path):
+    arguments = ["run", "data/table_sim.csv", "-o", tmp_path, "--set", "draws=1000000"]
+    process = subprocess.Popen([PROGRAM, *arguments], env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    time.sleep(25)
+    process.send_signal(signal.SIGINT)
+    asked = time.monotonic()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert time.monotonic() - asked < 30
+    assert "interrupted" in errors
+    assert "Traceback" not in errors

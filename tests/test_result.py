@@ -1,0 +1,83 @@
+"""Saving and loading."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import bayesfit
+
+
+@pytest.fixture(scope="module")
+def saved(fitted, tmp_path_factory):
+    return bayesfit.save(fitted, tmp_path_factory.mktemp("saved") / "result.nc")
+
+
+def test_round_trip(saved, fitted):
+    loaded = bayesfit.load(saved)
+    assert set(loaded.children) == set(fitted.children)
+    for name, node in fitted.children.items():
+        for variable, array in node.data_vars.items():
+            if array.dtype.kind == "f":
+                np.testing.assert_array_equal(loaded[name][variable], array.astype(np.float32))
+            else:
+                np.testing.assert_array_equal(loaded[name][variable], array)
+            assert loaded[name][variable].attrs == array.attrs
+    np.testing.assert_array_equal(loaded["posterior"].q, fitted["posterior"].q)
+
+
+def test_a_loaded_result_can_be_saved_again(saved, tmp_path):
+    again = bayesfit.save(bayesfit.load(saved), tmp_path / "again.nc")
+    assert bayesfit.load(again).attrs == bayesfit.load(saved).attrs
+
+
+def test_draws_are_small_on_disk(saved):
+    assert saved.stat().st_size < 4e6
+
+
+def test_overwritten_bytes_are_found(saved, tmp_path):
+    content = bytearray(saved.read_bytes())
+    found = 0
+    for place in np.linspace(len(content) * 0.1, len(content) * 0.9, 12).astype(int):
+        damaged = content.copy()
+        damaged[place : place + 64] = os.urandom(64)
+        path = tmp_path / "damaged.nc"
+        path.write_bytes(damaged)
+        try:
+            bayesfit.load(path)
+        except bayesfit.ResultError as error:
+            assert "\n" not in str(error)
+            found += 1
+    assert found >= 10  # the rest fell on bytes that no variable uses
+
+
+@pytest.mark.parametrize("content", [b"", b"not netCDF", b"\x89HDF\r\n\x1a\n" + bytes(1000)])
+def test_what_is_no_result_is_refused(tmp_path, content):
+    path = tmp_path / "x.nc"
+    path.write_bytes(content)
+    with pytest.raises(bayesfit.ResultError):
+        bayesfit.load(path)
+    with pytest.raises(bayesfit.ResultError, match="no such file"):
+        bayesfit.load(tmp_path / "absent.nc")
+
+
+def test_a_failed_save_leaves_the_old_file_and_no_litter(fitted, saved, tmp_path):
+    before = saved.read_bytes()
+    broken = fitted.copy()
+    broken["posterior"].attrs["impossible"] = object()
+    with pytest.raises(bayesfit.ResultError, match="cannot be written"):
+        bayesfit.save(broken, saved)
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
+    with pytest.raises(bayesfit.ResultError, match="cannot be written"):
+        bayesfit.save(fitted, tmp_path / "no" / "folder" / "x.nc")
+
+
+def test_import_does_nothing():
+    code = (
+        "import sys, bayesfit; heavy = {'jax', 'numpyro', 'xarray', 'numpy', 'matplotlib'} & set(sys.modules);"
+        " assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
