@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
 import pkgutil
 import stat
 import sys
@@ -36,13 +35,14 @@ def get_model(name: str | Path | Model) -> Model:
     """The model of that name, or the one in the file at that path (`./my_model.py`).
 
     Raises:
-        SettingsError: no model has this name. ModelError: the file holds no model, or fails when run.
+        SettingsError: no model has this name. InputError: there is no such file. ModelError: the file holds no model,
+        or fails when run.
     """
     if isinstance(name, Model):
         return name
     text = str(name)
     if isinstance(name, Path) or text.endswith(".py") or "/" in text:
-        return _model_at(Path(text).expanduser())
+        return _model_at(_readable(text))
     return _named(text, "bayesfit.models", "model", Model)
 
 
@@ -70,7 +70,8 @@ def read(path: str | Path, pipeline: str | None = None) -> xr.Dataset:
         InputError: no pipeline recognises the file (says which were asked and what each missed), or it cannot be used.
         SettingsError: no pipeline has the name given.
     """
-    path = _readable(Path(path).expanduser())
+    path = _readable(path)
+    _refuse_stand_ins(path)
     if pipeline is None:
         chosen = _recognise(path)
     else:
@@ -81,8 +82,9 @@ def read(path: str | Path, pipeline: str | None = None) -> xr.Dataset:
         data = chosen.read(path)
     except BayesfitError:
         raise
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError, MemoryError) as error:
-        raise InputError(f"pipeline {chosen.name!r} cannot read it: {error}", file=path) from error
+    except Exception as error:  # damaged files make the libraries under a pipeline fail with any type
+        problem = f"pipeline {chosen.name!r} cannot read it: {type(error).__name__}: {error}"
+        raise InputError(problem, file=path) from error
     data.attrs.update(file=str(path), sha256=_sha256(path), pipeline=chosen.name)
     return data
 
@@ -95,46 +97,68 @@ def _names(package: str) -> list[str]:
 def _named(name: str, package: str, attribute: str, kind: type) -> Any:
     if name not in _names(package):
         raise SettingsError(f"unknown {attribute} {name!r}", field=attribute, remedy=nearest(name, _names(package)))
-    for entry in entry_points(group=package):
-        if entry.name == name:
-            found = entry.load()
-            return getattr(found, attribute) if isinstance(found, ModuleType) else found
-    found = getattr(importlib.import_module(f"{package}.{name}"), attribute, None)
+    try:
+        found = _load(name, package)
+    except Exception as error:
+        problem = f"cannot be loaded: {type(error).__name__}: {error}"
+        raise ModelError(problem, field=f"{attribute} {name!r}") from error
+    if isinstance(found, ModuleType):
+        found = getattr(found, attribute, None)
     if not isinstance(found, kind):
         raise ModelError(f"its module has no `{attribute}`", field=f"{attribute} {name!r}")
     return found
 
 
+def _load(name: str, package: str) -> Any:
+    for entry in entry_points(group=package):
+        if entry.name == name:
+            return entry.load()
+    return importlib.import_module(f"{package}.{name}")
+
+
 def _model_at(path: Path) -> Model:
     """Run a model file; one content at one path gives one model, so that compiled programs are found again."""
-    source = _readable(path).read_bytes()
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise InputError(str(error.strerror or error).lower(), file=path) from error
     key = (str(path.resolve()), hashlib.sha256(source).hexdigest())
     if key not in _LOADED:
-        spec = importlib.util.spec_from_file_location(f"bayesfit_model_{key[1][:12]}", path)
-        if spec is None or spec.loader is None:
-            raise ModelError("not a Python file", field="model", file=path, remedy="Name a file that ends in .py")
-        module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except BayesfitError:
-            raise
-        except Exception as error:
-            raise ModelError(f"fails when run: {type(error).__name__}: {error}", field="model", file=path) from error
-        if not isinstance(getattr(module, "model", None), Model):
-            raise ModelError("holds no model", field="model", file=path, remedy="Add `model = bayesfit.Model(...)`")
-        _LOADED[key] = module.model
+        _LOADED[key] = _run_model(path, source, f"bayesfit_model_{key[1][:12]}")
     return _LOADED[key]
 
 
-def _readable(path: Path) -> Path:
+def _run_model(path: Path, source: bytes, name: str) -> Model:
+    """Compiled here, not by the import system: that would keep bytecode beside the file, and may take an old one."""
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    sys.modules[name] = module  # where dataclasses, pickle and tracebacks look for it
+    try:
+        exec(compile(source, str(path), "exec"), module.__dict__)
+        model = getattr(module, "model", None)
+        if not isinstance(model, Model):
+            raise ModelError("holds no model", field="model", file=path, remedy="Add `model = bayesfit.Model(...)`")
+    except BayesfitError:
+        del sys.modules[name]
+        raise
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise ModelError(f"fails when run: {type(error).__name__}: {error}", field="model", file=path) from error
+    return model
+
+
+def _readable(path: str | Path) -> Path:
     """A regular file with something in it; never waits on a pipe."""
     try:
+        path = Path(path).expanduser()
         status = path.stat()
     except FileNotFoundError as error:
-        why = "the link points nowhere" if path.is_symlink() else "no such file"
+        why = "the link points nowhere" if Path(path).is_symlink() else "no such file"
         raise InputError(why, file=path) from error
     except OSError as error:
         raise InputError(str(error.strerror or error).lower(), file=path) from error
+    except (ValueError, RuntimeError) as error:  # a null byte, an unknown home
+        raise InputError(str(error).lower(), file=repr(str(path))) from error
     if not stat.S_ISREG(status.st_mode):
         raise InputError("is a folder" if path.is_dir() else "is not a regular file", file=path)
     if status.st_size == 0:
@@ -143,7 +167,6 @@ def _readable(path: Path) -> Path:
 
 
 def _recognise(path: Path) -> Pipeline:
-    _refuse_stand_ins(path)
     missed = []
     for name in list_pipelines():
         pipeline = get_pipeline(name)
@@ -155,16 +178,16 @@ def _recognise(path: Path) -> Pipeline:
 
 
 def _refuse_stand_ins(path: Path) -> None:
-    """Files that stand where data should: zeros, a web page, a pointer to large-file storage."""
+    """Files that stand where data should: zeros, a web page, a pointer to large-file storage, a pickle."""
     try:
         with path.open("rb") as file:
             head = file.read(4096)
     except OSError as error:
         raise InputError(str(error.strerror or error).lower(), file=path) from error
     if not head.strip(b"\0"):
-        raise InputError("holds zeros only", file=path, remedy="The copy failed; fetch it again")
-    start = head.lstrip().lower()
-    if start.startswith((b"<!doctype html", b"<html", b"<?xml")):
+        raise InputError("is filled with zeros", file=path, remedy="The copy failed; fetch it again")
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if start.startswith((b"<!", b"<html", b"<head", b"<?xml")):
         raise InputError("is a web page, not data", file=path, remedy="Download the file itself")
     if start.startswith(b"version https://git-lfs"):
         raise InputError("is a Git-LFS pointer, not data", file=path, remedy="Run git lfs pull")

@@ -8,6 +8,7 @@ Amplitudes  X-rays see contrasts of a few percent to a half, on a baseline near 
 """
 
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -19,8 +20,8 @@ from bayesfit.pipelines._quantities import relaxation
 
 CURRENT = ("xpcs/multitau/normalized_g2", "xpcs/multitau/normalized_g2_err", "xpcs/multitau/delay_list")
 OLDER = ("exchange/norm-0-g2", "exchange/norm-0-stderr", "exchange/tau")
-Arrays = dict[str, np.ndarray | None]
-PRIORS = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
+Arrays = dict[str, Any]
+PRIORS: Arrays = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
 
 
 def recognise(path: Path) -> str | None:

@@ -1,8 +1,8 @@
 """ALV correlators (.ASC, Windows-1252): dynamic light scattering at one angle or many.
 
 Layout      header lines `Key : value`; block "Correlation": lag in ms, then g2 - 1 for each channel or angle;
-            sometimes a block "StandardDeviation" of the same form. Unused channels are zero throughout and are left out.
-            Each channel in use is one bin, with its angle's q = 4 pi n / lambda * sin(theta / 2).
+            sometimes a block "StandardDeviation" of the same form. Unused channels are zero throughout and are left
+            out. Each channel in use is one bin, with its angle's q = 4 pi n / lambda * sin(theta / 2).
             Several runs in one file, "Correlation (Multi, Averaged)", have a line of column titles; only the columns
             "Average" are read, since the runs beside them are the same data again.
             Decimal points or commas; a missing value may read 1.#QNAN, as the C library under Windows writes it.
@@ -11,6 +11,7 @@ Amplitudes  Light scattering on a single mode sees contrasts up to 1, on a basel
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -45,13 +46,11 @@ def recognise(path: Path) -> str | None:
 def read(path: Path) -> xr.Dataset:
     lines = _lines(path)
     header = _header(lines)
-    table, averages = _block(lines, "Correlation", path)
+    table = _block(lines, "Correlation", path)
     used = np.flatnonzero(np.any(table[:, 1:] != 0, axis=0))
-    used = used[np.isin(used, averages)] if averages is not None else used
     if used.size == 0:
         raise InputError("every channel is zero", file=path, field="Correlation")
-    columns = table.shape[1] - 1 if averages is None else averages.size
-    angles = _angles(header, used if averages is None else np.searchsorted(averages, used), columns, path)
+    angles = _angles(header, used, table.shape[1] - 1, path)
     attrs = {**_quantities(header, path), "angle_units": "degree"}
     q = 4 * np.pi * attrs["refractive_index"] / attrs["wavelength"] * np.sin(np.radians(angles) / 2)
     data = curves(
@@ -95,10 +94,10 @@ def _header(lines: list[str]) -> Header:
     return pairs
 
 
-def _quantities(header: Header, path: Path) -> dict[str, float | str]:
+def _quantities(header: Header, path: Path) -> dict[str, Any]:
     """Temperature [K], viscosity [Pa s], refractive index and wavelength [angstrom], with their units."""
     found = dict(header)
-    attrs: dict[str, float | str] = {}
+    attrs: dict[str, Any] = {}
     for key, (name, factor, unit) in QUANTITIES.items():
         match = NUMBER.search(found.get(key, ""))
         if match is None or _number(match[0]) <= 0:
@@ -123,19 +122,17 @@ def _angles(header: Header, used: np.ndarray, columns: int, path: Path) -> np.nd
     return angles
 
 
-def _block(lines: list[str], name: str, path: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """The numbers of a block (lag, column), and which columns after the lag are averages where it has titles.
+def _block(lines: list[str], name: str, path: Path) -> np.ndarray:
+    """The numbers of a block (lag, column); of a block with column titles, those of its averages.
 
     Raises:
-        InputError: a row is damaged, or the file ends before the empty line that ends the block.
+        InputError: a row is damaged, or the file ends before the empty line that ends the correlation.
     """
     start = next(number for number, line in enumerate(lines, 1) if line.strip().startswith(f'"{name}'))
-    averages, rows = None, []
-    for number, line in enumerate(lines[start:], start + 1):
-        if number == start + 1 and line.lstrip().startswith('"Lag'):
-            titles = re.findall(r'"([^"]*)"', line)[1:]
-            averages = np.flatnonzero([title.strip().lower().startswith("average") for title in titles])
-            continue
+    titles = re.findall(r'"([^"]*)"', lines[start]) if lines[start : start + 1] and '"Lag' in lines[start] else []
+    first = start + bool(titles)
+    rows: list[list[float]] = []
+    for number, line in enumerate(lines[first:], first + 1):
         words = line.split()
         if not words or words[0][0].isalpha() or words[0].startswith('"'):
             break
@@ -143,20 +140,18 @@ def _block(lines: list[str], name: str, path: Path) -> tuple[np.ndarray, np.ndar
             rows.append([_number(word) for word in words])
         except ValueError as error:
             raise InputError(f"line {number}: {error}", file=path, field=name) from error
-        if len(rows[-1]) != len(rows[0]) or len(rows[0]) < 2:
-            expected = f"expected {len(rows[0])} columns" if len(rows[0]) > 1 else "expected a lag and a value"
-            raise InputError(f"line {number}: {expected}, got {len(words)}", file=path, field=name, remedy="Is it cut?")
+        expected = max(2, len(titles), len(rows[0]))
+        if len(words) != expected:
+            problem = f"line {number}: expected {expected} columns, got {len(words)}"
+            raise InputError(problem, file=path, field=name, remedy="Is it cut?")
     else:
         if name == "Correlation":
-            raise InputError(
-                "the file ends within this block", file=path, field=name, remedy="If nothing is cut, add an empty line"
-            )
+            remedy = "If nothing is cut, add an empty line"
+            raise InputError("the file ends within this block", file=path, field=name, remedy=remedy)
     if not rows:
         raise InputError("the block is empty", file=path, field=name)
-    table = np.array(rows)
-    if averages is not None and (averages.size == 0 or averages.max() >= table.shape[1] - 1):
-        raise InputError("no column is titled Average", file=path, field=name)
-    return table, averages
+    averages = [column for column, title in enumerate(titles) if title.strip().lower().startswith("average")]
+    return np.array(rows)[:, [0, *averages]] if averages else np.array(rows)
 
 
 def _number(word: str) -> float:
@@ -176,7 +171,7 @@ def _errors(lines: list[str], table: np.ndarray, used: np.ndarray, path: Path) -
     """Stated errors (bin, tau): a column for each channel, or one column for all; None where there is no such block."""
     if not any(line.strip().startswith('"StandardDeviation') for line in lines):
         return None
-    deviations, _ = _block(lines, "StandardDeviation", path)
+    deviations = _block(lines, "StandardDeviation", path)
     if len(deviations) != len(table):
         raise InputError(
             f"has {len(deviations)} lags, the correlation {len(table)}",

@@ -1,16 +1,22 @@
 """Plain tables (CSV), in any of three forms.
 
 Wide        header `tau, ...` and one column a bin, named by its q or by any label; errors in a twin file
-Long        header with `q, tau, g2` and, if there are errors, `g2_err`; also `phi`
+Long        header with `tau, g2` and, if there are errors, `g2_err`; `q` and `phi` tell the bins apart; other columns
+            are not read. Without `q` all rows are one bin.
 Corner      no header: row 0 holds q, column 0 holds tau, the corner is not used; errors in a twin file
 Twin        `NAME_err.csv` or `NAME_g2err.csv` beside `NAME.csv`, same form. Without one no errors are stated.
 
-tau is in s and q in 1/angstrom; lines that begin with # are comments; separators are comma, semicolon, tab or space.
+tau is in s and q in 1/angstrom. Lines that begin with # are comments; a header may stand in the last one before the
+numbers, as `numpy.savetxt` writes it. Separators are semicolon, tab, comma or space; decimals may have a comma where
+the separator is something else.
 """
 
 import csv
 import re
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import xarray as xr
@@ -18,130 +24,220 @@ import xarray as xr
 from bayesfit import InputError, Pipeline, curves
 from bayesfit.pipelines._quantities import relaxation
 
-Rows = list[list[str]]
 TWINS = ("_err", "_g2err", "_g2_err")
+MISSING = ("", "nan", "na", "n/a", "#n/a")
+LONG = ("q", "phi", "tau", "g2", "g2_err")
+HEADER = re.compile(r"tau(\s*[\[(]s[\])])?", re.IGNORECASE)
+CORNER = re.compile(r"(tau|q)?(\s*[\\/|]\s*(tau|q))?", re.IGNORECASE)
+LARGEST_HEAD = 2**24  # bytes; a line of 10,000 bins takes about 2**18
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of each row, the line of the file that each row stands on, and the file."""
+
+    rows: list[list[str]]
+    lines: list[int]
+    path: Path
 
 
 def recognise(path: Path) -> str | None:
-    with path.open("rb") as file:
-        head = file.read(4096)
+    try:
+        with path.open("rb") as file:
+            head = b"".join(_first_lines(file))
+    except OSError as error:
+        return f"cannot be opened ({error.strerror})"
     if b"\0" in head:
         return "not text"
-    try:
-        rows = _rows(head.rsplit(b"\n", 1)[0].decode("utf-8-sig", errors="replace") if b"\n" in head else "")
-    except csv.Error:
-        return "not a table"
+    rows = _cells(head.decode("utf-8-sig", errors="replace"), path).rows
     if len(rows) < 2 or len(rows[0]) < 2:
         return "not a table of two rows and two columns or more"
-    if _is_long(rows[0]) or rows[0][0].lower() == "tau":
+    if _is_header(rows[0]):
         return None
+    if np.isnan(_number(rows[0][0])) and not CORNER.fullmatch(rows[0][0]):
+        return f"no header with tau in s: its first cell is {rows[0][0][:20]!r}"
     numbers = [_number(word) for row in rows[:3] for word in row[1:]]
     return None if not any(map(np.isnan, numbers)) else "no header with tau, and not all numbers"
 
 
 def read(path: Path) -> xr.Dataset:
-    rows = _rows(path.read_text(encoding="utf-8-sig"))
-    if _is_long(rows[0]):
-        return _long(rows, path)
-    tau, labels, g2 = _wide(rows, path)
-    twin = _twin(path)
-    if twin is None:
-        return curves(tau, g2, None, q=_q(labels), file=str(path))
-    tau_err, _, g2_err = _wide(_rows(twin.read_text(encoding="utf-8-sig")), twin)
-    if tau_err.shape != tau.shape or not np.allclose(tau_err, tau, rtol=1e-6, equal_nan=True):
-        raise InputError(f"its delays differ from those of {path.name}", file=twin, field="tau")
-    return curves(tau, g2, g2_err, q=_q(labels), file=str(path))
+    cells = _read_cells(path)
+    if _is_long(cells.rows[0]):
+        return _long(cells)
+    tau, labels, g2 = _wide(cells)
+    data = curves(tau, g2, _errors(path, tau, labels, g2), q=_q(labels), file=str(path))
+    if not _is_header(cells.rows[0]):
+        note = f"line {cells.lines[0]} is taken as the row of q, since there is no header"
+        data.attrs["notes"] = "; ".join(filter(None, [data.attrs["notes"], note]))
+    return data
 
 
-def _rows(text: str) -> Rows:
-    """Cells of each line that is neither blank nor a comment."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    if not lines:
-        return []
-    for separator in ",;\t":
-        if separator in lines[0]:
-            return [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=separator)]
-    return [line.split() for line in lines]
+def _first_lines(file: BinaryIO) -> list[bytes]:
+    """What stands above the third row, and that row."""
+    lines: list[bytes] = []
+    rows = 0
+    while rows < 3 and sum(map(len, lines)) < LARGEST_HEAD and (line := file.readline(LARGEST_HEAD)):
+        lines.append(line)
+        rows += bool(line.strip()) and not line.lstrip().startswith(b"#")
+    return lines
+
+
+def _read_cells(path: Path) -> Cells:
+    """Every row of a file; what is not UTF-8 matters only where a number should stand."""
+    cells = _cells(path.read_text(encoding="utf-8-sig", errors="replace"), path)
+    if len(cells.rows) < 2:
+        raise InputError("expected a header and at least one row", file=path)
+    for row, line in zip(cells.rows, cells.lines, strict=True):
+        if len(row) != len(cells.rows[0]):
+            raise InputError(f"line {line}: expected {len(cells.rows[0])} columns, got {len(row)}", file=path)
+    return cells
+
+
+def _cells(text: str, path: Path) -> Cells:
+    """Cells of each line that is neither blank nor a comment; columns that are empty at the right end are dropped."""
+    numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    kept = [(number, line) for number, line in numbered if not line.lstrip().startswith("#")]
+    if not kept:
+        return Cells([], [], path)
+    rows = [_split(line, _separator(kept[0][1])) for _, line in kept]
+    above = [(number, _split(line.lstrip("# \t"))) for number, line in numbered if number < kept[0][0]]
+    if above and _is_header(above[-1][1]) and not _is_header(rows[0]):
+        kept.insert(0, (above[-1][0], ""))
+        rows.insert(0, above[-1][1])
+    while len(rows[0]) > 1 and not any(row[-1] for row in rows if len(row) == len(rows[0])):
+        width = len(rows[0])
+        rows = [row[:-1] if len(row) == width else row for row in rows]
+    return Cells(rows, [number for number, _ in kept], path)
+
+
+def _separator(line: str) -> str | None:
+    return next((separator for separator in ";\t," if separator in line), None)
+
+
+def _split(line: str, separator: str | None = None) -> list[str]:
+    """Cells of one line; a decimal comma becomes a point where the comma separates nothing."""
+    separator = separator or _separator(line)
+    if separator is None:
+        return line.split() or [""]
+    try:
+        cells = [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True))]
+    except csv.Error:
+        cells = line.split(separator)
+    return cells if separator == "," else [cell.replace(",", ".") for cell in cells]
 
 
 def _is_long(header: list[str]) -> bool:
-    return {"q", "tau", "g2"} <= {name.lower() for name in header}
+    return {"tau", "g2"} <= {name.lower() for name in header}
+
+
+def _is_header(row: list[str]) -> bool:
+    return _is_long(row) or bool(HEADER.fullmatch(row[0]))
 
 
 def _number(word: str) -> float:
     """The number that a cell holds; NaN for an empty cell, and for one that holds none."""
     try:
-        return float(word)
+        return np.nan if "_" in word else float(word)
     except ValueError:
         return np.nan
 
 
-def _numbers(rows: Rows, first: int, path: Path) -> np.ndarray:
-    """Rows of equal length as numbers; an empty cell or `nan` is NaN, anything else that is no number is refused."""
-    for number, row in enumerate(rows, first):
-        if len(row) != len(rows[0]):
-            raise InputError(f"row {number}: expected {len(rows[0])} columns, got {len(row)}", file=path)
-        for column, word in enumerate(row):
-            if word and word.lower() not in ("nan", "na") and np.isnan(_number(word)):
-                raise InputError(f"row {number}, column {column + 1}: {word!r} is not a number", file=path)
-    return np.array([[_number(word) for word in row] for row in rows])
+def _numbers(cells: Cells, columns: list[int]) -> np.ndarray:
+    """The columns asked for, below the header, as (row, column); an empty cell or `nan` is NaN.
+
+    Raises:
+        InputError: a cell holds anything else that is no number.
+    """
+    table = np.array([[_number(row[column]) for column in columns] for row in cells.rows[1:]])
+    for row, place in np.argwhere(np.isnan(table)):
+        word = cells.rows[row + 1][columns[place]]
+        if word.lower() not in MISSING:
+            problem = f"line {cells.lines[row + 1]}, column {columns[place] + 1}: {word!r} is not a number"
+            raise InputError(problem, file=cells.path)
+    return table
 
 
-def _wide(rows: Rows, path: Path) -> tuple[np.ndarray, list[str], np.ndarray]:
+def _wide(cells: Cells) -> tuple[np.ndarray, list[str], np.ndarray]:
     """tau (tau,), the columns' labels, and the values (bin, tau)."""
-    if len(rows) < 2:
-        raise InputError("expected a header and at least one row", file=path)
-    table = _numbers(rows[1:], 2, path)
-    if len(rows[0]) != table.shape[1]:
-        raise InputError(f"row 1 has {len(rows[0])} columns, the others {table.shape[1]}", file=path)
-    return table[:, 0], rows[0][1:], table[:, 1:].T
+    table = _numbers(cells, list(range(len(cells.rows[0]))))
+    _check_delays(cells, table[:, 0])
+    return table[:, 0], cells.rows[0][1:], table[:, 1:].T
+
+
+def _check_delays(cells: Cells, tau: np.ndarray) -> None:
+    bad = ~(np.isfinite(tau) & (tau >= 0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(
+            f"line {cells.lines[row + 1]}: got {tau[row]:g}, expected a time in s", file=cells.path, field="tau"
+        )
 
 
 def _q(labels: list[str]) -> np.ndarray | None:
     """q [1/angstrom] where every label is a number (or q = number), else None."""
-    numbers = np.array([_number(re.sub(r"^q\s*=\s*", "", label)) for label in labels])
+    numbers = np.array([_number(re.sub(r"^q\s*=\s*", "", label, flags=re.IGNORECASE)) for label in labels])
     return None if np.isnan(numbers).any() else numbers
 
 
-def _twin(path: Path) -> Path | None:
-    for ending in TWINS:
-        twin = path.with_name(path.stem + ending + path.suffix)
-        if twin.is_file():
-            return twin
-    return None
+def _errors(path: Path, tau: np.ndarray, labels: list[str], g2: np.ndarray) -> np.ndarray | None:
+    """Errors (bin, tau) from the twin file; None where there is none."""
+    twins = [path.with_name(path.stem + ending + path.suffix) for ending in TWINS]
+    twin = next((twin for twin in twins if twin.is_file()), None)
+    if twin is None:
+        return None
+    tau_err, labels_err, g2_err = _wide(_read_cells(twin))
+    if g2_err.shape != g2.shape:
+        problem = f"holds (bin, tau) of shape {g2_err.shape}, expected {g2.shape} of {path.name}"
+        raise InputError(problem, file=twin, field="g2_err")
+    if not np.allclose(tau_err, tau, rtol=1e-6):
+        raise InputError(f"its delays differ from those of {path.name}", file=twin, field="tau")
+    q, q_err = _q(labels), _q(labels_err)
+    same = labels == labels_err if q is None or q_err is None else np.allclose(q, q_err, rtol=1e-6)
+    if not same:
+        raise InputError(f"its columns are named otherwise than those of {path.name}", file=twin, field="q")
+    return g2_err
 
 
-def _long(rows: Rows, path: Path) -> xr.Dataset:
+def _long(cells: Cells) -> xr.Dataset:
     """One row a point; each (q, phi) is one bin, in the order of appearance; delays are the union over the bins."""
-    names = [name.lower() for name in rows[0]]
-    columns = dict(zip(names, _numbers([*rows[1:]], 2, path).T, strict=False))
-    columns.setdefault("phi", np.full(len(rows) - 1, np.nan))
-    keys = list(zip(columns["q"], np.nan_to_num(columns["phi"], nan=-1.0), strict=True))
+    names = [name.lower() for name in cells.rows[0]]
+    doubled = [name for name in LONG if names.count(name) > 1]
+    if doubled:
+        raise InputError("two columns have this name", file=cells.path, field=doubled[0])
+    known = [name for name in LONG if name in names]
+    columns = dict(zip(known, _numbers(cells, [names.index(name) for name in known]).T, strict=True))
+    tau = columns["tau"]
+    _check_delays(cells, tau)
+    if "q" in columns and np.isnan(columns["q"]).any():
+        row = int(np.argmax(np.isnan(columns["q"])))
+        raise InputError(f"line {cells.lines[row + 1]}: q is missing", file=cells.path, field="q")
+    nothing = np.full(tau.size, np.nan)
+    keys = list(zip(*(_named(columns.get(name, nothing)) for name in ("q", "phi")), strict=True))
     bins = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-    rank: dict[tuple[int, float], int] = {}
-    places = []
-    for key, delay in zip(keys, columns["tau"], strict=True):  # a repeated delay of a bin takes a place of its own
-        seen = rank.get((bins[key], delay), 0)
-        rank[bins[key], delay] = seen + 1
-        places.append((delay, seen))
-    if np.isnan(columns["tau"]).any():
-        raise InputError(
-            f"row {int(np.argmax(np.isnan(columns['tau']))) + 2}: the delay is NaN", file=path, field="tau"
-        )
+    places = _places([bins[key] for key in keys], tau)
     delays = {place: index for index, place in enumerate(sorted(set(places)))}
     index = np.array([bins[key] for key in keys]), np.array([delays[place] for place in places])
     g2, g2_err = np.full((2, len(bins), len(delays)), np.nan)
     g2[index] = columns["g2"]
     g2_err[index] = columns.get("g2_err", np.nan)
-    q, phi = np.array(list(bins)).T
-    return curves(
-        np.array([delay for delay, _ in delays]),
-        g2,
-        g2_err if "g2_err" in columns else None,
-        q=q,
-        phi=np.where(phi == -1.0, np.nan, phi),
-        file=str(path),
-    )
+    q, phi = np.array(list(bins), dtype=float).T  # None becomes NaN
+    stated = g2_err if "g2_err" in columns else None
+    return curves(np.array([delay for delay, _ in delays]), g2, stated, q=q, phi=phi, file=str(cells.path))
+
+
+def _named(values: np.ndarray) -> list[float | None]:
+    """NaN as None, which equals itself and so names a bin."""
+    return [None if np.isnan(value) else float(value) for value in values]
+
+
+def _places(bins: list[int], tau: np.ndarray) -> list[tuple[float, int]]:
+    """Each row's place among the delays: a repeated delay of a bin takes a place of its own."""
+    seen: Counter[tuple[int, float]] = Counter()
+    places = []
+    for key in zip(bins, tau.tolist(), strict=True):
+        places.append((key[1], seen[key]))
+        seen[key] += 1
+    return places
 
 
 pipeline = Pipeline(

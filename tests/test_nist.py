@@ -1,0 +1,139 @@
+"""The NIST reference sets for nonlinear regression (https://www.itl.nist.gov/div898/strd): 13 sets, two starts each.
+
+Each is a user's model of the form "curve", and the point estimate must agree with the certified values to 6 digits.
+"""
+
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import bayesfit
+from bayesfit._estimate import _least_squares
+from bayesfit._prepare import prepare
+
+FOLDER = Path(__file__).parents[1] / ".." / "shared" / "data" / "nist"
+DIGITS = 6
+
+if not FOLDER.is_dir():
+    pytest.skip(f"the NIST sets are not at {FOLDER}", allow_module_level=True)
+
+
+def enso(x, b):
+    annual, long, short = (2 * jnp.pi * x / period for period in (12.0, b[3], b[6]))
+    return (
+        b[0]
+        + b[1] * jnp.cos(annual)
+        + b[2] * jnp.sin(annual)
+        + b[4] * jnp.cos(long)
+        + b[5] * jnp.sin(long)
+        + b[7] * jnp.cos(short)
+        + b[8] * jnp.sin(short)
+    )
+
+
+def gauss(x, b):
+    first, second = (b[i] * jnp.exp(-((x - b[i + 1]) ** 2) / b[i + 2] ** 2) for i in (2, 5))
+    return b[0] * jnp.exp(-b[1] * x) + first + second
+
+
+def cubic_over_cubic(x, b):
+    return (b[0] + b[1] * x + b[2] * x**2 + b[3] * x**3) / (1 + b[4] * x + b[5] * x**2 + b[6] * x**3)
+
+
+CURVES = {
+    "BoxBOD": lambda x, b: b[0] * (1 - jnp.exp(-b[1] * x)),
+    "Chwirut2": lambda x, b: jnp.exp(-b[0] * x) / (b[1] + b[2] * x),
+    "DanWood": lambda x, b: b[0] * x ** b[1],
+    "ENSO": enso,
+    "Eckerle4": lambda x, b: (b[0] / b[1]) * jnp.exp(-0.5 * ((x - b[2]) / b[1]) ** 2),
+    "Gauss1": gauss,
+    "Hahn1": cubic_over_cubic,
+    "Kirby2": lambda x, b: (b[0] + b[1] * x + b[2] * x**2) / (1 + b[3] * x + b[4] * x**2),
+    "Lanczos3": lambda x, b: sum(b[i] * jnp.exp(-b[i + 1] * x) for i in (0, 2, 4)),
+    "MGH17": lambda x, b: b[0] + b[1] * jnp.exp(-x * b[3]) + b[2] * jnp.exp(-x * b[4]),
+    "Misra1a": lambda x, b: b[0] * (1 - jnp.exp(-b[1] * x)),
+    "Rat42": lambda x, b: b[0] / (1 + jnp.exp(b[1] - b[2] * x)),
+    "Thurber": cubic_over_cubic,
+}
+
+
+def parse(name):
+    """Data (y, x), both starts, certified values, their standard deviations and the residual sum of squares."""
+    lines = (FOLDER / f"{name}.dat").read_text().splitlines()
+    header = "\n".join(lines[:10])
+
+    def lines_of(title):
+        first, last = map(int, re.search(rf"{title}\s*\(lines\s+(\d+)\s+to\s+(\d+)\)", header).groups())
+        return lines[first - 1 : last]
+
+    rows = [line.split("=")[1].split() for line in lines_of("Starting Values") if "=" in line]
+    table = np.array(rows, dtype=float)
+    data = np.array([line.split() for line in lines_of("Data")], dtype=float)
+    squares = next(line for line in lines_of("Certified Values") if line.startswith("Residual Sum of Squares"))
+    return data[:, 0], data[:, 1], table[:, :2].T, table[:, 2], table[:, 3], float(squares.split(":")[1])
+
+
+def model_of(name, starts):
+    names = [f"b{i + 1}" for i in range(starts.shape[1])]
+    widths = 100.0 * np.abs(starts).max(axis=0)
+
+    def program(x):
+        b = [numpyro.sample(n, dist.Normal(0.0, width)) for n, width in zip(names, widths, strict=True)]
+        return CURVES[name](x, b)
+
+    start = tuple({n: float(v) for n, v in zip(names, row, strict=True)} for row in starts)
+    return bayesfit.Model(name, program, form="curve", start=start), names
+
+
+def digits(got, certified):
+    """Smallest log relative error, NIST's number of correct digits; at most the 11 that are certified."""
+    with np.errstate(divide="ignore"):
+        return np.minimum(-np.log10(np.abs(np.asarray(got) - certified) / np.abs(certified)), 11.0).min()
+
+
+@pytest.mark.parametrize("name", sorted(CURVES))
+def test_point_estimate_is_the_certified_one_from_both_starts(name, record_property):
+    y, x, starts, certified, certified_sd, squares = parse(name)
+    model, names = model_of(name, starts)
+    with jax.enable_x64(True):
+        problem = prepare(bayesfit.curves(x, y, None, delays=False), model)
+        posterior, bin = problem.posterior, jax.tree.map(lambda array: jnp.asarray(array[0]), problem.bins)
+
+        def run(bin):
+            fits, chi2, converged = _least_squares(posterior, bin, jnp.zeros((0, len(names))))
+            return chi2, converged, jax.vmap(lambda z: posterior.least_squares(z, bin))(fits)
+
+        chi2, converged, (values, sds) = jax.tree.map(np.array, jax.jit(run)(bin))
+    estimates = np.stack([values[n] for n in names], axis=1)
+    errors = np.stack([sds[n] for n in names], axis=1) * np.sqrt(chi2 / (y.size - len(names)))[:, None]
+    for i in range(2):
+        record_property(f"digits of {name} from start {i + 1}", f"{digits(estimates[i], certified):.1f}")
+    for i in range(2):
+        assert converged[i]
+        assert digits(estimates[i], certified) >= DIGITS
+        assert digits(errors[i], certified_sd) >= 4
+        assert chi2[i] == pytest.approx(squares, rel=1e-6)
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_whole_fit_gives_the_certified_values(start):
+    """Misra1a from data to result: least squares, its standard errors, and a posterior about them."""
+    y, x, starts, certified, certified_sd, squares = parse("Misra1a")
+    model, names = model_of("Misra1a", starts[[start]])
+    result = bayesfit.fit(bayesfit.curves(x, y, None, delays=False), model, draws=500, warmup=300, chains=4)
+    point = result["point_estimate"].isel(q_bin=0)
+    assert digits([point[n].item() for n in names], certified) >= DIGITS
+    assert digits([point[f"{n}_sd"].item() for n in names], certified_sd) >= 4
+    assert point.chi2.item() == pytest.approx(squares, rel=1e-8)
+    assert bool(point.converged)
+    for n, value, sd in zip(names, certified, certified_sd, strict=True):
+        draws = result.posterior[n].values
+        # A Student t posterior with 12 degrees of freedom: its sd is sqrt(12/10) of the certified one.
+        assert abs(draws.mean() - value) < 0.2 * sd
+        assert draws.std() == pytest.approx(sd * np.sqrt(1.2), rel=0.1)
