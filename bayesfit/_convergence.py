@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 Array = np.ndarray
 
@@ -41,8 +40,23 @@ def _split(x: Array) -> Array:
 def _rank_normal(x: Array) -> Array:
     """Normal scores of the ranks over all chains (Blom's offsets)."""
     flat = x.reshape(*x.shape[:-2], -1)
-    ranks = rankdata(flat, axis=-1)
+    ranks = _ranks(flat)
     return ndtri((ranks - 0.375) / (flat.shape[-1] + 0.25)).reshape(x.shape)
+
+
+def _ranks(x: Array) -> Array:
+    """Ranks from 1 along the last axis; equal values share their mean rank."""
+    order = np.argsort(x, axis=-1)
+    ordered = np.take_along_axis(x, order, axis=-1)
+    place = np.broadcast_to(np.arange(x.shape[-1]), x.shape)
+    rises = np.diff(ordered, axis=-1) != 0
+    edge = np.ones((*x.shape[:-1], 1), bool)
+    first = np.maximum.accumulate(np.where(np.concatenate([edge, rises], axis=-1), place, 0), axis=-1)
+    last = np.where(np.concatenate([rises, edge], axis=-1), place, x.shape[-1])
+    last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
+    ranks = np.empty(x.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=-1)
+    return ranks
 
 
 def _plain_rhat(x: Array) -> Array:

@@ -124,7 +124,7 @@ def _real(array: Any, field: str, file: str | None, notes: list[str]) -> np.ndar
         )
     if given.dtype.kind in "iu" or given.dtype.itemsize < 4:
         notes.append(f"{field} was {given.dtype.name}, converted to float64")
-    return given.astype(float).filled(np.nan)
+    return np.ma.filled(given.astype(float), np.nan)
 
 
 def _check_delays(tau: np.ndarray, delays: bool, file: str | None) -> None:

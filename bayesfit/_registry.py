@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 import stat
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,12 +23,12 @@ _LOADED: dict[tuple[str, str], Model] = {}
 
 def list_models() -> list[str]:
     """Names of the models that are installed: those shipped, and those of the entry-point group `bayesfit.models`."""
-    return _names("bayesfit.models")
+    return sorted(_installed("bayesfit.models"))
 
 
 def list_pipelines() -> list[str]:
     """Names of the pipelines that are installed, also those of the entry-point group `bayesfit.pipelines`."""
-    return _names("bayesfit.pipelines")
+    return sorted(_installed("bayesfit.pipelines"))
 
 
 def get_model(name: str | Path | Model) -> Model:
@@ -43,7 +43,7 @@ def get_model(name: str | Path | Model) -> Model:
     text = str(name)
     if isinstance(name, Path) or text.endswith(".py") or "/" in text:
         return _model_at(_readable(text))
-    return _named(text, "bayesfit.models", "model", Model)
+    return _named(text, "bayesfit.models", "model", Model, _installed("bayesfit.models"))
 
 
 def get_pipeline(name: str) -> Pipeline:
@@ -52,7 +52,7 @@ def get_pipeline(name: str) -> Pipeline:
     Raises:
         SettingsError: no pipeline has this name.
     """
-    return _named(name, "bayesfit.pipelines", "pipeline", Pipeline)
+    return _named(name, "bayesfit.pipelines", "pipeline", Pipeline, _installed("bayesfit.pipelines"))
 
 
 def read(path: str | Path, pipeline: str | None = None) -> xr.Dataset:
@@ -89,16 +89,22 @@ def read(path: str | Path, pipeline: str | None = None) -> xr.Dataset:
     return data
 
 
-def _names(package: str) -> list[str]:
-    shipped = [found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__)]
-    return sorted({*(n for n in shipped if not n.startswith("_")), *(e.name for e in entry_points(group=package))})
+def _installed(package: str) -> dict[str, EntryPoint | None]:
+    """Every name in the package and in its entry-point group; None for a file of the package.
+
+    Asking the system for entry points takes tens of milliseconds, so it is done once for each question of a user.
+    """
+    shipped = (found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__))
+    files = {name: None for name in shipped if not name.startswith("_")}
+    return {**files, **{entry.name: entry for entry in entry_points(group=package)}}
 
 
-def _named(name: str, package: str, attribute: str, kind: type) -> Any:
-    if name not in _names(package):
-        raise SettingsError(f"unknown {attribute} {name!r}", field=attribute, remedy=nearest(name, _names(package)))
+def _named(name: str, package: str, attribute: str, kind: type, installed: dict[str, EntryPoint | None]) -> Any:
+    if name not in installed:
+        raise SettingsError(f"unknown {attribute} {name!r}", field=attribute, remedy=nearest(name, installed))
     try:
-        found = _load(name, package)
+        entry = installed[name]
+        found = importlib.import_module(f"{package}.{name}") if entry is None else entry.load()
     except Exception as error:
         problem = f"cannot be loaded: {type(error).__name__}: {error}"
         raise ModelError(problem, field=f"{attribute} {name!r}") from error
@@ -107,13 +113,6 @@ def _named(name: str, package: str, attribute: str, kind: type) -> Any:
     if not isinstance(found, kind):
         raise ModelError(f"its module has no `{attribute}`", field=f"{attribute} {name!r}")
     return found
-
-
-def _load(name: str, package: str) -> Any:
-    for entry in entry_points(group=package):
-        if entry.name == name:
-            return entry.load()
-    return importlib.import_module(f"{package}.{name}")
 
 
 def _model_at(path: Path) -> Model:
@@ -168,9 +167,13 @@ def _readable(path: str | Path) -> Path:
 
 def _recognise(path: Path) -> Pipeline:
     missed = []
-    for name in list_pipelines():
-        pipeline = get_pipeline(name)
-        missing = pipeline.recognise(path)
+    installed = _installed("bayesfit.pipelines")
+    for name in sorted(installed):
+        try:
+            pipeline: Pipeline = _named(name, "bayesfit.pipelines", "pipeline", Pipeline, installed)
+            missing = pipeline.recognise(path)
+        except Exception as error:  # somebody's broken pipeline must not keep the others from their files
+            missing = f"failed: {error}"
         if missing is None:
             return pipeline
         missed.append(f"{name}: {missing}")

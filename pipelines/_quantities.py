@@ -21,13 +21,12 @@ def relaxation(posterior: xr.Dataset, curves: xr.Dataset) -> xr.Dataset:
     derived["relaxation_time"] = (1.0 / rate).assign_attrs(units="s", long_name="relaxation time 1/rate")
     if "beta" in posterior:
         beta = posterior["beta"]
-        derived["mean_relaxation_time"] = (gamma(1.0 / beta) / (beta * rate)).assign_attrs(
-            units="s", long_name="mean relaxation time"
-        )
+        mean = gamma(1.0 / beta) / (beta * rate)
+        derived["mean_relaxation_time"] = mean.assign_attrs(units="s", long_name="mean relaxation time")
     q = curves["q"].where(curves["q"] > 0)
     if bool(np.isfinite(q).any()):
         derived["D"] = (rate / q**2).assign_attrs(units="angstrom^2/s", long_name="diffusion coefficient rate/q^2")
-    return derived
+    return derived.transpose("chain", "draw", "q_bin", missing_dims="ignore")
 
 
 def hydrodynamic_radius(diffusion: xr.DataArray, temperature: float, viscosity: float) -> xr.DataArray:

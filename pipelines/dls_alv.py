@@ -22,11 +22,11 @@ from bayesfit.pipelines._quantities import hydrodynamic_radius, relaxation
 BOM = b"\xef\xbb\xbf"
 NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d*)?(?:[eE][-+]?\d+)?")
 NOT_A_NUMBER = re.compile(r"[-+]?(?:nan|inf|\d[.,]#(?:qnan|snan|ind|inf)\S*)", re.IGNORECASE)
-QUANTITIES = {  # header key in lower case: attribute, factor to its unit, unit
-    "temperature [k]": ("temperature", 1.0, "K"),
-    "viscosity [cp]": ("viscosity", 1e-3, "Pa s"),
-    "refractive index": ("refractive_index", 1.0, "1"),
-    "wavelength [nm]": ("wavelength", 10.0, "angstrom"),
+QUANTITIES = {  # header key: attribute, factor to its unit, unit
+    "Temperature [K]": ("temperature", 1.0, "K"),
+    "Viscosity [cp]": ("viscosity", 1e-3, "Pa s"),
+    "Refractive Index": ("refractive_index", 1.0, "1"),
+    "Wavelength [nm]": ("wavelength", 10.0, "angstrom"),
 }
 WORDS = ("samplename", "date", "time", "mode")
 Header = list[tuple[str, str]]
@@ -99,10 +99,10 @@ def _quantities(header: Header, path: Path) -> dict[str, Any]:
     found = dict(header)
     attrs: dict[str, Any] = {}
     for key, (name, factor, unit) in QUANTITIES.items():
-        match = NUMBER.search(found.get(key, ""))
+        match = NUMBER.search(found.get(key.lower(), ""))
         if match is None or _number(match[0]) <= 0:
-            got = f"got {found[key]!r}" if key in found else "got no such line"
-            raise InputError(f"expected a number above 0 in the header, {got}", file=path, field=key.capitalize())
+            got = f"got {found[key.lower()]!r}" if key.lower() in found else "got no such line"
+            raise InputError(f"expected a number above 0 in the header, {got}", file=path, field=key)
         attrs[name] = _number(match[0]) * factor
         attrs[f"{name}_units"] = unit
     return attrs | {key: found[key] for key in WORDS if key in found}
@@ -179,7 +179,7 @@ def _errors(lines: list[str], table: np.ndarray, used: np.ndarray, path: Path) -
             field="StandardDeviation",
             remedy="Is it cut?",
         )
-    if not np.allclose(deviations[:, 0], table[:, 0], rtol=1e-4):
+    if not np.allclose(deviations[:, 0], table[:, 0], rtol=1e-4, atol=0):
         raise InputError("its lags differ from those of the correlation", file=path, field="StandardDeviation")
     columns = deviations[:, 1:]
     if columns.shape[1] == table.shape[1] - 1:

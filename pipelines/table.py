@@ -3,7 +3,7 @@
 Wide        header `tau, ...` and one column a bin, named by its q or by any label; errors in a twin file
 Long        header with `tau, g2` and, if there are errors, `g2_err`; `q` and `phi` tell the bins apart; other columns
             are not read. Without `q` all rows are one bin.
-Corner      no header: row 0 holds q, column 0 holds tau, the corner is not used; errors in a twin file
+Corner      no header: row 0 holds q, column 0 holds tau, the corner is empty, 0, nan or `q/tau`; errors in a twin file
 Twin        `NAME_err.csv` or `NAME_g2err.csv` beside `NAME.csv`, same form. Without one no errors are stated.
 
 tau is in s and q in 1/angstrom. Lines that begin with # are comments; a header may stand in the last one before the
@@ -28,7 +28,7 @@ TWINS = ("_err", "_g2err", "_g2_err")
 MISSING = ("", "nan", "na", "n/a", "#n/a")
 LONG = ("q", "phi", "tau", "g2", "g2_err")
 HEADER = re.compile(r"tau(\s*[\[(]s[\])])?", re.IGNORECASE)
-CORNER = re.compile(r"(tau|q)?(\s*[\\/|]\s*(tau|q))?", re.IGNORECASE)
+CORNER = re.compile(r"(tau|q)?(\s*[\\/|]\s*(tau|q))?|nan|[-+]?0*\.?0*(e[-+]?\d+)?", re.IGNORECASE)
 LARGEST_HEAD = 2**24  # bytes; a line of 10,000 bins takes about 2**18
 
 
@@ -54,8 +54,8 @@ def recognise(path: Path) -> str | None:
         return "not a table of two rows and two columns or more"
     if _is_header(rows[0]):
         return None
-    if np.isnan(_number(rows[0][0])) and not CORNER.fullmatch(rows[0][0]):
-        return f"no header with tau in s: its first cell is {rows[0][0][:20]!r}"
+    if not CORNER.fullmatch(rows[0][0]):
+        return f"no header with tau in s: its first cell is {rows[0][0][:20]!r}; 0 there if this line holds q"
     numbers = [_number(word) for row in rows[:3] for word in row[1:]]
     return None if not any(map(np.isnan, numbers)) else "no header with tau, and not all numbers"
 
@@ -189,10 +189,10 @@ def _errors(path: Path, tau: np.ndarray, labels: list[str], g2: np.ndarray) -> n
     if g2_err.shape != g2.shape:
         problem = f"holds (bin, tau) of shape {g2_err.shape}, expected {g2.shape} of {path.name}"
         raise InputError(problem, file=twin, field="g2_err")
-    if not np.allclose(tau_err, tau, rtol=1e-6):
+    if not np.allclose(tau_err, tau, rtol=1e-6, atol=0):
         raise InputError(f"its delays differ from those of {path.name}", file=twin, field="tau")
     q, q_err = _q(labels), _q(labels_err)
-    same = labels == labels_err if q is None or q_err is None else np.allclose(q, q_err, rtol=1e-6)
+    same = labels == labels_err if q is None or q_err is None else np.allclose(q, q_err, rtol=1e-6, atol=0)
     if not same:
         raise InputError(f"its columns are named otherwise than those of {path.name}", file=twin, field="q")
     return g2_err

@@ -98,7 +98,7 @@ def digits(got, certified):
 
 
 @pytest.mark.parametrize("name", sorted(CURVES))
-def test_point_estimate_is_the_certified_one_from_both_starts(name, record_property):
+def test_point_estimate_is_the_certified_one_from_both_starts(name):
     y, x, starts, certified, certified_sd, squares = parse(name)
     model, names = model_of(name, starts)
     with jax.enable_x64(True):
@@ -113,7 +113,7 @@ def test_point_estimate_is_the_certified_one_from_both_starts(name, record_prope
     estimates = np.stack([values[n] for n in names], axis=1)
     errors = np.stack([sds[n] for n in names], axis=1) * np.sqrt(chi2 / (y.size - len(names)))[:, None]
     for i in range(2):
-        record_property(f"digits of {name} from start {i + 1}", f"{digits(estimates[i], certified):.1f}")
+        print(f"{name} from start {i + 1}: {digits(estimates[i], certified):.1f} digits")
     for i in range(2):
         assert converged[i]
         assert digits(estimates[i], certified) >= DIGITS
@@ -121,11 +121,10 @@ def test_point_estimate_is_the_certified_one_from_both_starts(name, record_prope
         assert chi2[i] == pytest.approx(squares, rel=1e-6)
 
 
-@pytest.mark.parametrize("start", [0, 1])
-def test_whole_fit_gives_the_certified_values(start):
+def test_whole_fit_gives_the_certified_values():
     """Misra1a from data to result: least squares, its standard errors, and a posterior about them."""
     y, x, starts, certified, certified_sd, squares = parse("Misra1a")
-    model, names = model_of("Misra1a", starts[[start]])
+    model, names = model_of("Misra1a", starts[:1])
     result = bayesfit.fit(bayesfit.curves(x, y, None, delays=False), model, draws=500, warmup=300, chains=4)
     point = result["point_estimate"].isel(q_bin=0)
     assert digits([point[n].item() for n in names], certified) >= DIGITS

@@ -105,8 +105,12 @@ def reference_log_density(posterior, z, bin):
 
 
 def some_points(posterior, count=4):
-    """Coordinates z (point, param) where the prior has mass."""
-    return 1.5 * np.random.default_rng(7).standard_normal((count, len(posterior.names)))
+    """Coordinates z (point, param) where the prior has mass; error scales of 0.2 to 5 under the default prior."""
+    rng = np.random.default_rng(7)
+    points = 1.5 * rng.standard_normal((count, len(posterior.names)))
+    noise = len(posterior.noise_names)
+    points[:, points.shape[1] - noise :] = math.log(-math.log(1e-6)) + 0.06 * rng.standard_normal((count, noise))
+    return points
 
 
 @lru_cache(maxsize=64)
@@ -122,6 +126,8 @@ def compiled_gradient(posterior):
 
 
 def assert_same_density(posterior, bin, points):
+    """The density at these points, and at one where the error scale is 4e-6 and log densities reach -1e13."""
+    points = np.concatenate([points, np.full((1, points.shape[1]), 0.3)])
     expected = compiled(reference_log_density, posterior)(points, bin)
     got = compiled_gradient(posterior)(points, bin)[0]
     assert np.all(np.isfinite(expected))

@@ -1,0 +1,291 @@
+"""Files of ALV correlators: real ones, and the forms that other instruments of the maker write."""
+
+import numpy as np
+import pytest
+
+import bayesfit
+
+LAGS = np.array([2.5e-5, 5e-5, 1e-4, 1e-3, 1e-2, 1e-1])  # ms
+DECAY = 0.8 * np.exp(-LAGS / 2e-3)
+HEADER = {
+    "Date :": '"01.02.2023"',
+    "Time :": '"14:18:52"',
+    "Samplename : ": '"silica: 3 %"',
+    "SampMemo(0) : ": '"Angle [°] : 12"',
+    "Temperature [K] :": "     298.15000",
+    "Viscosity [cp]  :": "       0.89000",
+    "Refractive Index:": "       1.33200",
+    "Wavelength [nm] :": "     632.80000",
+    "Angle [°]       :": "      90.00000",
+    "Mode            :": '"SINGLE AUTO CH0"',
+}
+QUANTITIES = {
+    "temperature": (298.15, "K"),
+    "viscosity": (8.9e-4, "Pa s"),
+    "refractive_index": (1.332, "1"),
+    "wavelength": (6328.0, "angstrom"),
+}
+
+
+def block(title, columns):
+    rows = ("\t".join(f"  {value:.5E}" for value in row) for row in columns.T)
+    return [f'"{title}"', *rows, ""]
+
+
+def alv(*, columns=DECAY[None], errors=None, first="ALV-7004/USB", title="Correlation", titles=None, **header):
+    """A whole file as text; `errors` adds the standard deviations, `titles` a line of column titles."""
+    lines = [first, *(f"{key}\t{value}" for key, value in {**HEADER, **header}.items() if value is not None), ""]
+    correlation = block(title, np.vstack([LAGS, columns]))
+    if titles:
+        correlation.insert(1, "\t".join(f'"{name}"' for name in ["Lag [ms]", *titles]) + "\t")
+    lines += (
+        correlation + block("Count Rate", np.array([[1.0, 2.0], [55.5, 56.5]])) + ["Monitor Diode\t  1562861.47", ""]
+    )
+    if errors is not None:
+        lines += block("StandardDeviation", np.vstack([LAGS, errors]))[:-1]
+    return "\r\n".join(lines) + "\r\n"
+
+
+def several_angles(angles):
+    return {
+        "Angle [°]       :": None,
+        **{f"Angle({i}) [°]    :": f"  {angle:.5f}" for i, angle in enumerate(angles, 1)},
+    }
+
+
+def q_of(angle):
+    """1/angstrom, in water at 632.8 nm."""
+    return 4 * np.pi * 1.332 / 6328.0 * np.sin(np.radians(np.asarray(angle)) / 2)
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Write a file and read it."""
+
+    def write_and_read(text, encoding="cp1252"):
+        path = tmp_path / "run.ASC"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode(encoding))
+        return bayesfit.read(path)
+
+    return write_and_read
+
+
+@pytest.fixture
+def refusal(read):
+    """The one line with which such a file is refused."""
+
+    def refused(text):
+        with pytest.raises(bayesfit.InputError) as caught:
+            read(text)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return refused
+
+
+@pytest.fixture(scope="module")
+def real(shared_data):
+    """The real files of one instrument, 13 angles with 3 repeats."""
+    paths = sorted((shared_data / "dls_alv_cgs3").glob("*.ASC"))
+    if not paths:
+        pytest.skip("no real ALV files in shared data")
+    return paths
+
+
+def test_real_files(real):
+    angles = []
+    for path in real:
+        data = bayesfit.read(path)
+        assert dict(data.sizes) == {"q_bin": 2, "tau": 199}
+        assert data.attrs["pipeline"] == "dls_alv"
+        assert data.valid.values.all()
+        assert data.channel.values.tolist() == [0, 1]
+        np.testing.assert_allclose(data.q, q_of(data.angle), rtol=1e-12)
+        assert 297 < data.attrs["temperature"] < 299
+        angles.append(float(data.angle[0]))
+    assert angles == [angle for angle in range(30, 151, 10) for _ in range(3)]
+
+
+def test_the_numbers_of_one_real_file(real):
+    data = bayesfit.read(real[0])
+    np.testing.assert_allclose(data.tau[[0, -1]], [2.5e-8, 3.14573], rtol=1e-12)
+    np.testing.assert_array_equal(data.g2[:, 0], [0.893007, 0.895137])
+    np.testing.assert_array_equal(data.g2[:, -1], [-1.40133e-2, -1.41288e-2])
+    np.testing.assert_array_equal(data.g2_err[:, 0], [4.42973e-2, 4.42973e-2])
+    np.testing.assert_array_equal(data.g2_err[:, -1], [7.36033e-3, 7.36033e-3])
+    expected = {"temperature": 297.91353, "viscosity": 0.89489e-3, "refractive_index": 1.332, "wavelength": 6328.0}
+    assert {name: data.attrs[name] for name in expected} == pytest.approx(expected)
+    assert {name: data.attrs[f"{name}_units"] for name in expected} == {k: u for k, (_, u) in QUANTITIES.items()}
+    assert (data.attrs["date"], data.attrs["time"]) == ("08.06.2022", "14:18:52")
+    assert data.attrs["baseline_prior"] == "Normal(0, 0.05)"
+
+
+def test_a_real_file_cut_anywhere_is_refused_or_says_that_errors_are_missing(real, tmp_path):
+    whole = real[0].read_bytes()
+    full = bayesfit.read(real[0])
+    path = tmp_path / "cut.ASC"
+    refused = 0
+    lengths = [*range(1, len(whole), 997), whole.index(b'"Count'), whole.index(b'"Stand') + 3]
+    for length in lengths:
+        path.write_bytes(whole[:length])
+        try:
+            data = bayesfit.read(path)
+        except bayesfit.InputError as error:
+            assert "\n" not in str(error)  # noqa: PT017
+            refused += 1
+        else:
+            np.testing.assert_array_equal(data.g2, full.g2)
+            assert data.attrs["errors_stated"] == 0
+            assert "no errors are stated" in data.attrs["notes"]
+    assert refused >= len(lengths) - 3
+
+
+def test_one_channel_in_use(read):
+    data = read(alv(columns=np.stack([0 * DECAY, DECAY, 0 * DECAY, 0 * DECAY]), errors=0.01 + 0 * DECAY[None]))
+    assert dict(data.sizes) == {"q_bin": 1, "tau": 6}
+    assert data.channel.values.tolist() == [1]
+    np.testing.assert_allclose(data.g2[0], DECAY, rtol=1e-5)
+    np.testing.assert_allclose(data.tau, LAGS * 1e-3)
+    np.testing.assert_allclose(data.q, q_of(90.0))
+    assert {name: (pytest.approx(data.attrs[name]), data.attrs[f"{name}_units"]) for name in QUANTITIES} == QUANTITIES
+    assert data.attrs["samplename"] == "silica: 3 %"
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ([[0.01]], [[0.01], [0.01]]),
+        ([[0.01], [0.02]], [[0.01], [0.02]]),
+        ([[0.0], [0.01], [0.0], [0.02]], [[0.01], [0.02]]),
+    ],
+)
+def test_errors_stand_in_one_column_for_all_or_one_for_each(read, columns, expected):
+    data = read(
+        alv(columns=np.stack([0 * DECAY, DECAY, 0 * DECAY, DECAY / 2]), errors=np.array(columns) * np.ones(LAGS.size))
+    )
+    np.testing.assert_allclose(data.g2_err, np.array(expected) * np.ones(LAGS.size))
+
+
+def test_without_standard_deviations_no_errors_are_stated(read):
+    data = read(alv())
+    assert data.attrs["errors_stated"] == 0
+    assert (data.g2_err == 1).all()
+
+
+@pytest.mark.parametrize("dead", [[], [2], [0, 7]])
+def test_eight_angles(read, dead):
+    angles = np.arange(26.0, 139.0, 16.0)
+    columns = np.stack([DECAY * (i + 1) / 8 for i in range(8)])
+    columns[dead] = 0
+    data = read(alv(columns=columns, first="ALV-7004 CGS-8F Data, Single Run Data", **several_angles(angles)))
+    alive = np.delete(np.arange(8), dead)
+    np.testing.assert_array_equal(data.angle, angles[alive])
+    np.testing.assert_allclose(data.q, q_of(angles[alive]))
+    np.testing.assert_array_equal(data.channel, alive)
+    np.testing.assert_allclose(data.g2[:, 0], columns[alive, 0], rtol=1e-5)
+
+
+def test_angles_in_one_line(read):
+    data = read(alv(columns=np.stack([DECAY, DECAY]), **{"Angle [°]       :": " 30.0  150.0"}))
+    np.testing.assert_array_equal(data.angle, [30.0, 150.0])
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "ALV-5000/E-WIN Data",
+        "ALV-5000/EPP-WIN Data",
+        "ALV-6000/E-WIN Data",
+        "ALV-6010/160",
+        "ALV-7004/USB-FAST",
+        "ALV-7002",
+    ],
+)
+def test_first_lines_of_other_correlators(read, first):
+    assert read(alv(first=first)).attrs["pipeline"] == "dls_alv"
+
+
+@pytest.mark.parametrize("titles", [["Average", " 1,   0.000", " 2,   0.000"], ["Run 1", "Average", "Run 2"]])
+def test_of_several_runs_the_average_is_read(read, titles):
+    columns = np.stack([DECAY * (1.0 if "Average" in title else 0.9) for title in titles])
+    data = read(alv(first="ALV-5000/E-WIN Data", columns=columns, title="Correlation (Multi, Averaged)", titles=titles))
+    assert data.sizes["q_bin"] == 1
+    np.testing.assert_allclose(data.g2[0], DECAY, rtol=1e-5)
+
+
+def test_of_several_runs_of_two_channels_both_averages_are_read(read):
+    titles = ["Average(0)", "Run  1", "Run  2", "Average(1)", " 1,   0.000", " 2,   0.000"]
+    columns = np.stack([DECAY * k for k in (1.0, 0.9, 1.1, 0.5, 0.4, 0.6)])
+    data = read(alv(columns=columns, title="Correlation (Multi, Averaged)", titles=titles))
+    np.testing.assert_allclose(data.g2[:, 0], DECAY[0] * np.array([1.0, 0.5]), rtol=1e-5)
+
+
+def _decimal_commas(text):
+    return text.replace(".", ",").replace("01,02,2023", "01.02.2023")
+
+
+VARIANTS = {
+    "decimal commas": lambda text: _decimal_commas(text).encode("cp1252"),
+    "Unix line endings": lambda text: text.replace("\r\n", "\n").encode("cp1252"),
+    "UTF-8": lambda text: text.encode("utf-8"),
+    "byte order mark": lambda text: text.encode("utf-8-sig"),
+    "spaces for tabs": lambda text: text.replace("\t", "   ").encode("cp1252"),
+    "keys in other cases": lambda text: text.replace("[cp]", "[cP]").replace("Angle [", "ANGLE [").encode("cp1252"),
+    "no line ending at the end": lambda text: text.rstrip().encode("cp1252"),
+    "Mac degree sign": lambda text: text.replace("°", "\xa1").encode("cp1252"),
+}
+
+
+@pytest.mark.parametrize("change", VARIANTS.values(), ids=VARIANTS)
+def test_the_same_file_written_otherwise(read, change):
+    text = alv(columns=np.stack([DECAY, 0 * DECAY]), errors=0.01 + 0 * DECAY[None])
+    expected, data = read(text), read(change(text))
+    for name in ("tau", "g2", "g2_err", "q", "angle"):
+        np.testing.assert_array_equal(data[name], expected[name])
+    assert all(data.attrs[name] == expected.attrs[name] for name in QUANTITIES)
+
+
+@pytest.mark.parametrize("word", ["NaN", "1.#QNAN0E+000", "-1.#IND00E+000", "1.#INF00E+000", "-1,#IND"])
+def test_numbers_that_the_instrument_could_not_write_are_masked(read, word):
+    data = read(alv().replace(f"{DECAY[2]:.5E}", word))
+    assert data.valid.values.tolist() == [[True, True, False, True, True, True]]
+    assert data["masked_value"].values.tolist() == [1]
+
+
+def _without(key):
+    return alv(**{key: None})
+
+
+WRONG = {
+    "no angle": (_without("Angle [°]       :"), "Angle: 0 angles for 1 channels"),
+    "angle zero": (alv(**{"Angle [°]       :": "0.0"}), "Angle: expected 0 to 180 degrees"),
+    "angle too large": (alv(**{"Angle [°]       :": "300"}), "Angle: expected 0 to 180 degrees"),
+    "too many angles": (alv(**several_angles([30, 60, 90])), "Angle: 3 angles for 1 channels"),
+    "no temperature": (
+        _without("Temperature [K] :"),
+        "Temperature [K]: expected a number above 0 in the header, got no",
+    ),
+    "viscosity zero": (alv(**{"Viscosity [cp]  :": "0.0"}), "expected a number above 0 in the header, got '0.0'"),
+    "wavelength a word": (alv(**{"Wavelength [nm] :": "red"}), "expected a number above 0 in the header, got 'red'"),
+    "all channels zero": (alv(columns=np.zeros((4, 6))), "Correlation: every channel is zero"),
+    "no rows": (alv()[: alv().index('"Correlation"')] + '"Correlation"\r\n\r\n', "Correlation: the block is empty"),
+    "a word among the numbers": (alv().replace(f"{DECAY[2]:.5E}", "oops"), "line 16: 'oops' is not a number"),
+    "a row too short": (alv().replace(f"\t  {DECAY[2]:.5E}", ""), "line 16: expected 2 columns, got 1"),
+    "errors too few": (
+        alv(errors=0.01 + 0 * DECAY[None]).rsplit("\r\n", 2)[0] + "\r\n",
+        "StandardDeviation: has 5 lags, the correlation 6. Is it cut?",
+    ),
+    "errors in too many columns": (alv(errors=np.ones((3, 6))), "StandardDeviation: 3 columns for 1 channels"),
+    "errors at other lags": (
+        "5.00000E-04".join(alv(errors=0.01 + 0 * DECAY[None]).rsplit("1.00000E-03", 1)),
+        "StandardDeviation: its lags differ",
+    ),
+    "cut within a row": (alv().split(f"{DECAY[3]:.5E}")[0] + "7.5", "the file ends within this line"),
+    "cut after a row": (alv().split('\r\n\r\n"Count')[0] + "\r\n", "Correlation: the file ends within this block"),
+    "cut after the block": (alv().split("55.5")[0][:-2] + "5.5", "the file ends within this line"),
+}
+
+
+@pytest.mark.parametrize(("text", "part"), WRONG.values(), ids=WRONG)
+def test_a_file_that_cannot_be_used_says_where(refusal, text, part):
+    assert part in refusal(text)

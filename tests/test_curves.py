@@ -1,0 +1,267 @@
+"""The input record: what is masked, what is refused, what must just work."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import bayesfit
+from bayesfit._curves import MASKED, error_ratio
+
+TAU = np.geomspace(1e-4, 1e-1, 12)
+Q = np.array([0.01, 0.02, 0.03])
+
+
+def good(bins=3):
+    """tau, g2, g2_err of `bins` plain decays."""
+    g2 = np.stack([1 + 0.2 * np.exp(-2 * 50 * (b + 1) * TAU) for b in range(bins)])
+    return TAU.copy(), g2, np.full(g2.shape, 0.01)
+
+
+def counts(data):
+    """Number of masked points (cause, bin), only the causes that occur."""
+    return {name: data[name].values.tolist() for name in MASKED if data[name].values.any()}
+
+
+def refusal(*args, **kwargs):
+    """The one line with which `curves` refuses."""
+    with pytest.raises(bayesfit.InputError) as caught:
+        bayesfit.curves(*args, **kwargs)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_record_has_dims_units_and_everything_valid():
+    tau, g2, g2_err = good()
+    data = bayesfit.curves(tau, g2, g2_err, q=Q, phi=[0.0, 90.0, 180.0])
+    assert dict(data.sizes) == {"q_bin": 3, "tau": 12}
+    assert data.valid.values.all()
+    assert counts(data) == {}
+    assert [data[name].attrs["units"] for name in ("tau", "q", "phi", "g2")] == ["s", "1/angstrom", "degree", "1"]
+    assert data.attrs["notes"] == ""
+    assert all(isinstance(value, str | int | float) for value in data.attrs.values())
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "cause"),
+    [
+        (np.nan, 0.01, "masked_value"),
+        (np.inf, 0.01, "masked_value"),
+        (-np.inf, 0.01, "masked_value"),
+        (-9999.0, 0.01, "masked_value"),
+        (-999.0, 0.01, "masked_value"),
+        (1.1, 0.0, "masked_error"),
+        (1.1, -0.01, "masked_error"),
+        (1.1, np.nan, "masked_error"),
+        (1.1, np.inf, "masked_error"),
+        (1.1, 1e-310, "masked_error"),
+        (1.1, 1e-40, "masked_error"),
+        (0.0, 0.0, "masked_zero_pairs"),
+        (np.nan, np.nan, "masked_value"),
+    ],
+)
+def test_a_bad_point_is_masked_and_counted_in_its_bin_alone(value, error, cause):
+    tau, g2, g2_err = good()
+    clean = bayesfit.curves(tau, g2, g2_err, q=Q)
+    g2[1, 4], g2_err[1, 4] = value, error
+    data = bayesfit.curves(tau, g2, g2_err, q=Q)
+    assert counts(data) == {cause: [0, 1, 0]}
+    assert np.argwhere(~data.valid.values).tolist() == [[1, 4]]
+    xr.testing.assert_identical(data.isel(q_bin=[0, 2]), clean.isel(q_bin=[0, 2]))
+
+
+def test_each_masked_point_counts_once_whatever_is_wrong_with_it():
+    tau, g2, g2_err = good()
+    tau[0] = 0.0
+    g2[0, :3], g2_err[0, :3] = (np.nan, 0.0, 1.1), (0.0, 0.0, -1.0)
+    data = bayesfit.curves(tau, g2, g2_err, skip_first=1)
+    total = sum(data[name] for name in MASKED)
+    np.testing.assert_array_equal(total, (~data.valid).sum("tau"))
+    assert counts(data) == {"masked_skipped": [1, 1, 1], "masked_zero_pairs": [1, 0, 0], "masked_error": [1, 0, 0]}
+
+
+def test_tau_zero_is_masked_in_every_bin():
+    tau, g2, g2_err = good()
+    tau[0] = 0.0
+    data = bayesfit.curves(tau, g2, g2_err)
+    assert counts(data) == {"masked_delay": [1, 1, 1]}
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_empty_and_nearly_empty_bins_are_kept_beside_good_ones(left):
+    tau, g2, g2_err = good()
+    g2[1, left:] = np.nan
+    data = bayesfit.curves(tau, g2, g2_err, q=Q)
+    assert data.valid.sum("tau").values.tolist() == [12, left, 12]
+
+
+def test_q_zero_and_unknown_q_are_kept():
+    data = bayesfit.curves(*good(), q=[0.0, np.nan, 0.03])
+    np.testing.assert_array_equal(data.q, [0.0, np.nan, 0.03])
+
+
+def _with(**changes):
+    arrays = dict(zip(("tau", "g2", "g2_err"), good(), strict=True))
+    return {
+        name: change(arrays[name]) if callable(change) else change for name, change in {**arrays, **changes}.items()
+    }
+
+
+REFUSED = {
+    "everything NaN": (_with(g2=lambda a: a * np.nan), "g2", "NaN"),
+    "all errors zero": (_with(g2_err=lambda a: a * 0), "g2_err", "above zero"),
+    "all errors NaN": (_with(g2_err=lambda a: a * np.nan), "g2_err", "above zero"),
+    "no bins": (_with(g2=np.zeros((0, 12)), g2_err=np.zeros((0, 12))), "g2", "no bins"),
+    "no delays": (_with(tau=[], g2=np.zeros((3, 0)), g2_err=np.zeros((3, 0))), "tau", "(0,)"),
+    "NaN delay": (_with(tau=lambda a: np.where(a == a[2], np.nan, a)), "tau", "index 2"),
+    "infinite delay": (_with(tau=lambda a: np.where(a == a[2], np.inf, a)), "tau", "index 2"),
+    "negative delay": (_with(tau=lambda a: np.where(a == a[2], -1, a)), "tau", "index 2"),
+    "masked delay": (_with(tau=lambda a: np.ma.masked_equal(a, a[2])), "tau", "index 2"),
+    "delays in two axes": (_with(tau=lambda a: a[None]), "tau", "(1, 12)"),
+    "negative q": (_with(q=[0.01, -0.02, 0.03]), "q", "bin 1"),
+    "infinite q": (_with(q=[0.01, 0.02, np.inf]), "q", "bin 2"),
+    "infinite phi": (_with(phi=[np.inf, 0.0, 0.0]), "phi", "bin 0"),
+    "too few q": (_with(q=[0.01, 0.02]), "q", "(3,)"),
+    "too many phi": (_with(phi=[0.0] * 4), "phi", "(3,)"),
+    "transposed g2": (_with(g2=lambda a: a.T, g2_err=lambda a: a.T), "g2", "transposed: pass g2.T"),
+    "transposed errors": (_with(g2_err=lambda a: a.T), "g2_err", "(12, 3)"),
+    "three-dimensional g2": (_with(g2=lambda a: a[None]), "g2", "axes (q_bin, tau)"),
+    "g2 that is one number": (_with(g2=1.1), "g2", "axes (q_bin, tau)"),
+    "too few delays": (_with(tau=lambda a: a[:-1]), "g2", "11 delays"),
+    "one error for all": (_with(g2_err=0.01), "g2_err", "shape ()"),
+    "complex g2": (_with(g2=lambda a: a + 1j), "g2", "complex128"),
+    "complex tau": (_with(tau=lambda a: a + 1j), "tau", "complex128"),
+    "strings": (_with(g2=lambda a: a.astype(str)), "g2", "real numbers"),
+    "string errors": (_with(g2_err=lambda a: a.astype(str)), "g2_err", "real numbers"),
+    "string q": (_with(q=["a", "b", "c"]), "q", "real numbers"),
+    "objects": (_with(g2=lambda a: a.astype(object)), "g2", "object"),
+    "truth values": (_with(g2=lambda a: a > 1), "g2", "bool"),
+    "dates": (_with(tau=lambda a: np.arange(12).astype("M8[s]")), "tau", "datetime64"),
+    "rows of different lengths": (_with(g2=[[1.0, 2.0], [1.0]]), "g2", "Pad short rows"),
+    "nothing": (_with(g2=None), "g2", "object"),
+}
+
+
+@pytest.mark.parametrize(("given", "field", "part"), REFUSED.values(), ids=REFUSED)
+def test_refused_with_one_line_that_names_the_field(given, field, part):
+    error = refusal(**given)
+    assert (error.field, part in str(error)) == (field, True), str(error)
+    assert str(refusal(**given, file="run7.csv")).startswith(f"run7.csv: {field}: ")
+
+
+def test_nothing_left_after_skipping_is_refused():
+    assert "no point of any bin" in str(refusal(*good(), skip_first=12))
+
+
+def test_unsorted_delays_are_sorted_with_their_values():
+    tau, g2, g2_err = good()
+    shuffled = np.random.default_rng(3).permutation(tau.size)
+    data = bayesfit.curves(tau[shuffled], g2[:, shuffled], g2_err[:, shuffled], q=Q)
+    xr.testing.assert_identical(data, bayesfit.curves(tau, g2, g2_err, q=Q))
+
+
+def test_repeated_delays_keep_all_their_values():
+    tau, g2, g2_err = good()
+    tau[5] = tau[4]
+    data = bayesfit.curves(tau[::-1], g2[:, ::-1], g2_err[:, ::-1])
+    assert data.valid.values.all()
+    assert sorted(data.g2.values[0, 4:6]) == sorted(g2[0, 4:6])
+
+
+@pytest.mark.parametrize("kind", [">f8", ">f4", "<f4", "f8"])
+def test_byte_order_and_single_precision_just_work(kind):
+    tau, g2, g2_err = (array.astype(kind) for array in good())
+    data = bayesfit.curves(tau, g2, g2_err)
+    assert data.g2.dtype == np.dtype("=f8")
+    assert data.attrs["notes"] == ""
+    np.testing.assert_array_equal(data.g2, g2.astype(float))
+
+
+@pytest.mark.parametrize("kind", ["float16", ">f2", "int16", "uint8"])
+def test_half_precision_and_integers_are_converted_and_said(kind):
+    tau, g2, g2_err = good()
+    data = bayesfit.curves(tau, (100 * g2).astype(kind), g2_err)
+    assert data.attrs["notes"] == f"g2 was {np.dtype(kind).name}, converted to float64"
+    assert data.g2.dtype == float
+
+
+def test_masked_arrays_are_masked_points():
+    tau, g2, g2_err = good()
+    hidden = np.zeros(g2.shape, bool)
+    hidden[2, [1, 7]] = True
+    data = bayesfit.curves(tau, np.ma.array(g2, mask=hidden), g2_err)
+    np.testing.assert_array_equal(data.valid, ~hidden)
+    assert counts(data) == {"masked_value": [0, 0, 2]}
+
+
+def test_masked_integers_do_not_turn_into_their_fill_value():
+    tau, g2, _ = good()
+    data = bayesfit.curves(tau, np.ma.masked_equal((10 * g2).astype(int), 10), None)
+    assert np.nanmax(data.g2.values) <= 12
+
+
+def test_one_curve_may_be_one_dimensional():
+    tau, g2, g2_err = good(1)
+    flat = bayesfit.curves(tau, g2[0], g2_err[0], q=0.01)
+    xr.testing.assert_identical(flat, bayesfit.curves(tau, g2, g2_err, q=[0.01]))
+
+
+def test_lists_and_data_arrays_are_arrays():
+    tau, g2, g2_err = good()
+    xr.testing.assert_identical(
+        bayesfit.curves(list(tau), g2.tolist(), xr.DataArray(g2_err)), bayesfit.curves(tau, g2, g2_err)
+    )
+
+
+def test_ragged_bins_padded_with_nan():
+    tau = np.geomspace(1e-4, 1.0, 64)
+    lengths = [64, 40, 9, 4]
+    g2 = np.stack([np.where(np.arange(64) < n, 1 + 0.1 * np.exp(-tau), np.nan) for n in lengths])
+    data = bayesfit.curves(tau, g2, np.where(np.isnan(g2), np.nan, 0.01))
+    assert data.valid.sum("tau").values.tolist() == lengths
+    assert counts(data) == {"masked_value": [64 - n for n in lengths]}
+
+
+def test_errors_that_are_not_stated_are_one_and_said():
+    tau, g2, _ = good()
+    data = bayesfit.curves(tau, g2)
+    assert (data.attrs["errors_stated"], data.attrs["notes"]) == (0, "no errors are stated: g2_err is 1 everywhere")
+    assert (data.g2_err == 1).all()
+
+
+def test_any_x_is_allowed_for_a_curve():
+    x = np.array([-2.0, -1.0, 0.0, 1.0])
+    data = bayesfit.curves(x, np.array([-999.0, 1.0, 2.0, 3.0]), np.ones(4), delays=False)
+    assert data.valid.values.all()
+    assert (data.tau.attrs["units"], data.attrs["pipeline"]) == ("", "")
+
+
+@pytest.mark.parametrize(("reference", "prior"), [(1.0, "Normal(1, 0.1)"), (0.0, "Normal(0, 0.1)")])
+def test_baseline_prior_follows_the_reference(reference, prior):
+    assert bayesfit.curves(*good(), baseline_reference=reference).attrs["baseline_prior"] == prior
+
+
+def test_arrays_of_the_caller_are_left_alone():
+    tau, g2, g2_err = good()
+    kept = [array[..., ::-1].copy() for array in (tau, g2, g2_err)]
+    data = bayesfit.curves(tau[::-1], g2[:, ::-1], g2_err[:, ::-1])
+    data.g2.values[:] = 0
+    for array, before in zip((tau, g2, g2_err), kept, strict=True):
+        np.testing.assert_array_equal(array[..., ::-1], before)
+
+
+def test_ten_thousand_bins():
+    g2 = np.broadcast_to(good(1)[1], (10_000, 12))
+    assert dict(bayesfit.curves(TAU, g2, np.full(g2.shape, 0.01)).sizes) == {"q_bin": 10_000, "tau": 12}
+
+
+@pytest.mark.parametrize("wrong", [0.1, 1.0, 30.0])
+def test_error_ratio_finds_how_wrong_the_stated_errors_are(wrong):
+    noise = np.random.default_rng(5).normal(0, 0.01, (4, 400))
+    data = bayesfit.curves(np.geomspace(1e-4, 1, 400), 1 + noise, np.full(noise.shape, 0.01 / wrong))
+    np.testing.assert_allclose(error_ratio(data) / wrong, 1, atol=0.2)
+
+
+def test_error_ratio_is_unknown_below_five_points():
+    tau, g2, g2_err = good()
+    g2[0, 4:], g2[1, 5:] = np.nan, np.nan
+    assert np.isnan(error_ratio(bayesfit.curves(tau, g2, g2_err))).tolist() == [True, False, False]
