@@ -120,6 +120,7 @@ def _sample_stats(draws: Draws | None, usable: np.ndarray, count: int, settings:
         "tree_depth": np.ceil(np.log2(steps + 1.0)).astype(np.int32),
         "reached_max_treedepth": steps >= 2**MAX_TREE_DEPTH - 1,
         "diverging": whole("diverging", 0).astype(bool),
+        "jumped": whole("jumped", 0).astype(bool),
     }
     coords = {"chain": np.arange(shape[1]), "draw": np.arange(shape[2])}
     return xr.Dataset({name: (DIMS, array) for name, array in stats.items()}, coords=coords)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import optimistix as optx
 from jax.scipy.special import logsumexp
 
+from bayesfit._jump import CENTERS, Mixture, mixture
 from bayesfit._posterior import Bin, Posterior
 
 SCOUTS = 1024
@@ -36,7 +37,7 @@ class Estimate(NamedTuple):
     `least_squares`, `least_squares_sd`: the classical fit, parameter name to value and to standard error for errors
     as stated; `chi2`: its residual sum of squares; `converged`: True where the solver says so; `mode_potential`: the
     lowest potential seen; `center` (param,), `frame` (param, param): z = center + frame @ u whitens the posterior;
-    `starts` (chain, param): starts of the chains, as u; `importance_ess`: effective number of the importance draws;
+    `starts` (chain, param): starts of the chains, as u; `proposals`: the mixture for global moves, in u; `importance_ess`: effective number of the importance draws;
     `prior_quantiles`: parameter name to `QUANTILES` evenly spaced quantiles of its prior.
     """
 
@@ -48,6 +49,7 @@ class Estimate(NamedTuple):
     center: Any
     frame: Any
     starts: Any
+    proposals: Mixture
     importance_ess: Any
     prior_quantiles: Any
 
@@ -69,7 +71,14 @@ def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
     ess = 1.0 / jnp.sum(weights**2)
     top = jnp.argmin(potentials)
     center, frame = _frame(points, weights, ess, modes[top], frames[top])
-    chosen = points[_systematic(key_choice, weights, chains)]
+    to_u = lambda z: jax.scipy.linalg.solve_triangular(frame, (z - center).T, lower=True).T  # noqa: E731
+    key_starts, key_centers = jax.random.split(key_choice)
+    centers = to_u(points[_systematic(key_centers, weights, CENTERS)])
+    log_masses = jnp.sum(jnp.log(jnp.diagonal(frames, axis1=1, axis2=2)), axis=1) - potentials
+    frames_u = jax.scipy.linalg.solve_triangular(
+        frame, jnp.moveaxis(frames, 0, 1).reshape(frame.shape[0], -1), lower=True
+    )
+    frames_u = jnp.moveaxis(frames_u.reshape(frame.shape[0], *frames.shape[::2]), 1, 0)
     point, point_sd = posterior.least_squares(fits[best], bin)
     return Estimate(
         least_squares=point,
@@ -79,7 +88,8 @@ def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
         mode_potential=jnp.minimum(jnp.min(potentials), jnp.min(values)),
         center=center,
         frame=frame,
-        starts=jax.scipy.linalg.solve_triangular(frame, (chosen - center).T, lower=True).T,
+        starts=to_u(points[_systematic(key_starts, weights, chains)]),
+        proposals=mixture(centers, to_u(modes), frames_u, log_masses),
         importance_ess=ess,
         prior_quantiles=_prior_quantiles(posterior, bin, prior_values),
     )
@@ -133,6 +143,12 @@ def _noise_guess(posterior: Posterior, bin: Bin, z: Any) -> Any:
     return posterior.unconstrain_noise({**posterior.noise.start(rms), **bin.fixed}, bin)
 
 
+def _noise_width(posterior: Posterior, bin: Bin, z: Any) -> Any:
+    """Standard errors of the noise's coordinates: the information on a normal's log scale is 2 for each point."""
+    slope = jax.jacfwd(lambda v: jnp.log(posterior.scale(v, bin)[0]))(z)
+    return 1.0 / (jnp.sqrt(2.0 * jnp.sum(bin.valid)) * jnp.maximum(jnp.abs(slope), 1e-6))
+
+
 def _mode(posterior: Posterior, bin: Bin, start: Any, prior_sd: Any) -> tuple[Any, Any, Any]:
     """Mode near a start, a frame there, and its potential: Fisher scoring with the best of a few step lengths, so that
     the potential never rises."""
@@ -155,15 +171,14 @@ def _whitener(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
     """A lower triangular frame at z: the inverse Cholesky factor of the curvature there.
 
     The curve's block is Gauss-Newton's, J^T J of the profiled residuals in units of the noise, plus the prior's
-    precision, so it is positive definite everywhere; the noise's is that of a scale's logarithm, 1/sqrt(2 points).
+    precision, so it is positive definite everywhere; the noise's is the Fisher information of a normal's scale.
     """
     count = len(posterior.curve_names)
     precision = 1.0 / jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).eps) ** 2
     scale, _, _ = posterior.scale(z[count:], bin)
     jacobian = jax.jacfwd(lambda c: posterior.residual(c, bin) / scale)(z[:count])
     curve = jnp.nan_to_num(jacobian.T @ jacobian, posinf=0.0) + jnp.diag(precision[:count])
-    noise_width = jnp.full(z.size - count, 1.0 / jnp.sqrt(2.0 * jnp.sum(bin.valid)))
-    return jax.scipy.linalg.block_diag(_inverse_root(curve), jnp.diag(noise_width))
+    return jax.scipy.linalg.block_diag(_inverse_root(curve), jnp.diag(_noise_width(posterior, bin, z[count:])))
 
 
 def _inverse_root(precision: Any) -> Any:
@@ -179,7 +194,7 @@ def _importance(posterior: Posterior, bin: Bin, key: Any, defence: Any, modes: A
     u = _draw_t(key, (SCOUTS + modes_count * CLOUD, size))
     clouds = modes[:, None] + jnp.einsum("kij,knj->kni", frames, u[SCOUTS:].reshape(modes_count, CLOUD, size))
     curve_count = len(posterior.curve_names)
-    width = 2.0 / jnp.sqrt(jnp.sum(bin.valid))
+    width = jax.vmap(lambda z: 1.5 * _noise_width(posterior, bin, z))(defence[:, curve_count:])
     wide = defence.at[:, curve_count:].add(width * u[:SCOUTS, curve_count:])
     points = jnp.concatenate([wide, clouds.reshape(-1, size)])
     counts = jnp.array([SCOUTS] + [CLOUD] * modes_count) / (SCOUTS + CLOUD * modes_count)
@@ -190,7 +205,8 @@ def _importance(posterior: Posterior, bin: Bin, key: Any, defence: Any, modes: A
         inner = _log_t(jnp.einsum("kij,kj->ki", inverses, z - modes)) - volumes
         guess = _noise_guess(posterior, bin, z[:curve_count])
         _, _, log_prior = posterior.curve(z[:curve_count], bin)
-        outer = log_prior + _log_t((z[curve_count:] - guess) / width) - (size - curve_count) * jnp.log(width)
+        width = 1.5 * _noise_width(posterior, bin, guess)
+        outer = log_prior + _log_t((z[curve_count:] - guess) / width) - jnp.sum(jnp.log(width))
         proposal = logsumexp(jnp.concatenate([outer[None], inner]), b=counts)
         potential = posterior.potential(z, bin)
         weight = -potential - proposal

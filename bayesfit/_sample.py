@@ -23,13 +23,14 @@ from numpyro.infer.hmc import hmc
 from bayesfit import _convergence
 from bayesfit._devices import Spread, batches, gather, place, take
 from bayesfit._estimate import Estimate, estimate
+from bayesfit._jump import Mixture, jump
 from bayesfit._posterior import Bin, Posterior
 
 BINS = 16
 FEW_BINS = 128  # up to here one device makes the estimates: a second one would cost more to compile than it saves
 LANES = 64
 CHUNK = 50
-MAX_TREE_DEPTH = 10
+MAX_TREE_DEPTH = 8
 
 
 class Lane(NamedTuple):
@@ -39,6 +40,7 @@ class Lane(NamedTuple):
     center: Any
     frame: Any
     start: Any
+    proposals: Mixture
     key: Any
 
 
@@ -52,6 +54,7 @@ class Transition(NamedTuple):
     acceptance_rate: Any
     step_size: Any
     diverging: Any
+    jumped: Any
 
 
 @dataclass
@@ -150,13 +153,15 @@ def start_compiling(posterior: Posterior, bins: Bin, chains: int, warmup: int, t
     few = 1 if len(bins.y) <= FEW_BINS else None
     index = next(batches(1, BINS, few))
     words = np.asarray(jax.random.key_data(jax.random.key(0)))
-    _estimator(posterior, chains, devices).start(
-        place(take(bins, index), few), place(np.tile(words, (index.size, 1)), few)
-    )
+    estimator = _estimator(posterior, chains, devices)
+    arguments = place(take(bins, index), few), place(np.tile(words, (index.size, 1)), few)
+    estimator.start(*arguments)
     first = take(bins, next(batches(1, LANES)))
     width, size = len(first.y), len(posterior.names)
-    zeros, eye = np.zeros((width, size)), np.broadcast_to(np.eye(size), (width, size, size))
-    lanes = place(Lane(first, zeros, eye, zeros, np.tile(words, (width, 1))))
+    eye = np.broadcast_to(np.eye(size), (width, size, size))
+    empty = estimator.shapes(*arguments)[0]
+    proposals = jax.tree.map(lambda leaf: np.zeros((width, *leaf.shape[1:])), empty.proposals)
+    lanes = place(Lane(first, eye[:, 0], eye, eye[:, 0], proposals, np.tile(words, (width, 1))))
     begin, advance = _kernel(posterior, warmup, target_accept, devices)
     begin.start(lanes)
     advance.start(begin.shapes(lanes), lanes)
@@ -186,7 +191,14 @@ def sample_bins(
         if stop.asked:
             break
         b, c = bin_of[index], chain_of[index]
-        lanes = Lane(take(bins, b), estimates.center[b], estimates.frame[b], estimates.starts[b, c], data[b, c])
+        lanes = Lane(
+            take(bins, b),
+            estimates.center[b],
+            estimates.frame[b],
+            estimates.starts[b, c],
+            take(estimates.proposals, b),
+            data[b, c],
+        )
         real = np.unique(index).size
         transitions = _run_batch(begin, advance, lanes, warmup, draws, partial(tell, int(index[0]), real), stop)
         _store(result, transitions, b[:real], c[:real], count, chains, draws)
@@ -265,7 +277,10 @@ def _kernel(posterior: Posterior, warmup: int, target_accept: float, devices: in
 
         def transition(state: Any, _: None) -> tuple[Any, Transition]:
             state = step(state, (lane.bin, lane.center, lane.frame), {})
-            values = posterior.constrain(lane.center + lane.frame @ state.z, lane.bin, jax.random.fold_in(key, state.i))
+            key_jump, key_amplitudes = jax.random.split(jax.random.fold_in(key, state.i))
+            potential = potential_of(lane.bin, lane.center, lane.frame)
+            state, jumped = jump(key_jump, state, lane.proposals, potential)
+            values = posterior.constrain(lane.center + lane.frame @ state.z, lane.bin, key_amplitudes)
             out = Transition(
                 values,
                 state.potential_energy,
@@ -274,6 +289,7 @@ def _kernel(posterior: Posterior, warmup: int, target_accept: float, devices: in
                 state.accept_prob,
                 state.adapt_state.step_size,
                 state.diverging,
+                jumped,
             )
             return state, out
 

@@ -1,0 +1,187 @@
+"""The point estimate against SciPy, the frame against a grid, and starts where the posterior is hard."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import curve_fit
+
+import bayesfit
+from bayesfit._prepare import prepare
+from bayesfit._sample import Stop, bin_keys, estimate_bins
+
+DELAYS = 40
+
+
+def estimates_of(data, model, noise, chains=4, **options):
+    with jax.enable_x64(True):
+        problem = prepare(data, model, noise, **options)
+        keys = bin_keys(0, problem.identity)
+        return problem, estimate_bins(problem.posterior, problem.bins, keys, chains, lambda _: None, Stop())
+
+
+def stretched(tau, rate, beta, contrast, baseline):
+    return baseline + contrast * np.exp(-2 * (rate * tau) ** beta)
+
+
+def single(tau, rate, contrast, baseline):
+    return baseline + contrast * np.exp(-2 * rate * tau)
+
+
+@pytest.fixture(scope="module")
+def easy():
+    data, truth = bayesfit.simulate(bins=20, delays=DELAYS, seed=8, zero_pairs=0.05)
+    return data, truth, *estimates_of(data, "stretched_exponential", "stated")
+
+
+def scipy_fit(data, i, function, start):
+    valid = data.valid.values[i]
+    x, y, error = data.tau.values[valid], data.g2.values[i][valid], data.g2_err.values[i][valid]
+    value, covariance = curve_fit(
+        function, x, y, start, sigma=error, absolute_sigma=True, jac=None, xtol=1e-14, ftol=1e-14, gtol=1e-14
+    )
+    return value, np.sqrt(np.diag(covariance)), np.sum(((y - function(x, *value)) / error) ** 2)
+
+
+def test_point_estimate_is_scipys(easy):
+    """Values to a thousandth of their error, standard errors as far as SciPy's finite differences go, chi-square."""
+    data, truth, _, estimates = easy
+    names = ("rate", "beta", "contrast", "baseline")
+    for i in range(20):
+        value, sd, chi2 = scipy_fit(data, i, stretched, [truth[name].values[i] for name in names])
+        assert estimates.converged[i]
+        assert estimates.chi2[i] == pytest.approx(chi2, rel=1e-8)
+        for k, name in enumerate(names):
+            assert abs(estimates.least_squares[name][i] - value[k]) < 1e-3 * sd[k]
+            assert estimates.least_squares_sd[name][i] == pytest.approx(sd[k], rel=1e-3)
+
+
+def test_standard_errors_in_the_result_are_scaled_by_the_residuals():
+    """Noise "scaled": as `curve_fit` without `absolute_sigma`; the amplitudes' priors play no part."""
+    data, _ = bayesfit.simulate(bins=2, delays=DELAYS, seed=8, wrong_errors=True)
+    result = bayesfit.fit(data, draws=60, warmup=300, chains=4)
+    point = result["point_estimate"]
+    for i in range(2):
+        start = [point[name].values[i] for name in ("rate", "beta", "contrast", "baseline")]
+        value, sd, chi2 = scipy_fit(data, i, stretched, start)
+        sd = sd * np.sqrt(chi2 / (data.valid.values[i].sum() - 4))
+        for k, name in enumerate(("rate", "beta", "contrast", "baseline")):
+            assert abs(point[name].values[i] - value[k]) < 1e-3 * sd[k]
+            assert point[f"{name}_sd"].values[i] == pytest.approx(sd[k], rel=1e-3)
+
+
+def test_fixed_parameters_take_no_part():
+    data, truth = bayesfit.simulate(bins=3, delays=DELAYS, seed=9)
+    _, estimates = estimates_of(data, "single_exponential", "stated", fixed={"baseline": 1.0})
+    assert set(estimates.least_squares_sd) == {"rate", "contrast"}
+    for i in range(3):
+        start = [truth["rate"].values[i], 0.2]
+        value, sd, _ = scipy_fit(data, i, lambda tau, rate, contrast: single(tau, rate, contrast, 1.0), start)
+        for k, name in enumerate(("rate", "contrast")):
+            assert abs(estimates.least_squares[name][i] - value[k]) < 1e-3 * sd[k]
+            assert estimates.least_squares_sd[name][i] == pytest.approx(sd[k], rel=1e-3)
+
+
+def test_frame_has_the_posteriors_covariance(easy):
+    """The covariance of the importance draws equals a grid's, within their own Monte Carlo error."""
+    _, _, problem, estimates = easy
+    posterior = problem.posterior
+    density = jax.jit(jax.vmap(posterior.log_density, (0, None)))
+    for i in (0, 7, 19):
+        assert estimates.importance_ess[i] > 100
+        center, frame = estimates.center[i], estimates.frame[i]
+        ends = np.linspace(-9, 9, 301)
+        mesh = np.stack(np.meshgrid(ends, ends, indexing="ij"), axis=-1).reshape(-1, 2)
+        with jax.enable_x64(True):
+            bin = jax.tree.map(lambda array, i=i: jnp.asarray(array[i]), problem.bins)
+            log = np.array(density(jnp.asarray(center + mesh @ frame.T), bin))
+        weight = np.exp(log - log.max())
+        weight /= weight.sum()
+        mean = weight @ mesh
+        covariance = (mesh - mean).T @ ((mesh - mean) * weight[:, None])
+        size = estimates.importance_ess[i]
+        # In the frame's own coordinates the mean is 0 and the covariance 1.
+        np.testing.assert_allclose(mean, 0.0, atol=4 / np.sqrt(size))
+        np.testing.assert_allclose(covariance, np.eye(2), atol=4 * np.sqrt(2 / size))
+
+
+def test_lowest_potential_is_the_modes(easy):
+    """No point of a fine grid in the frame lies lower than the lowest potential seen, by more than a trifle."""
+    _, _, problem, estimates = easy
+    ends = np.linspace(-3, 3, 121)
+    mesh = np.stack(np.meshgrid(ends, ends, indexing="ij"), axis=-1).reshape(-1, 2)
+    potential = jax.jit(jax.vmap(problem.posterior.potential, (0, None)))
+    for i in range(20):
+        with jax.enable_x64(True):
+            bin = jax.tree.map(lambda array, i=i: jnp.asarray(array[i]), problem.bins)
+            values = np.array(potential(jnp.asarray(estimates.center[i] + mesh @ estimates.frame[i].T), bin))
+        assert estimates.mode_potential[i] <= values.min() + 1e-6
+
+
+@pytest.fixture(scope="module")
+def hard():
+    """Bins whose posterior has two modes or none: flat, arrested, gone before the window, empty of signal, one point
+    far off, stated errors of 1e-9, noise only, hardly any points, exact curves."""
+    rng = np.random.default_rng(12)
+    tau = np.geomspace(1e-3, 1e2, DELAYS)
+    error = np.full(DELAYS, 2e-3)
+    noise = lambda: error * rng.standard_normal(DELAYS)  # noqa: E731
+    g2 = np.stack(
+        [
+            1.0 + noise(),
+            stretched(tau, 1e-4, 1.0, 0.15, 1.0) + noise(),
+            stretched(tau, 1e5, 1.0, 0.15, 1.0) + noise(),
+            1.1 + noise(),
+            stretched(tau, 1.0, 0.9, 0.15, 1.0) + noise() + 50 * (np.arange(DELAYS) == 17),
+            stretched(tau, 1.0, 0.9, 0.15, 1.0) + noise(),
+            1.0 + 30 * noise(),
+            np.where(np.arange(DELAYS) % 10 == 0, stretched(tau, 1.0, 0.9, 0.15, 1.0), np.nan),
+            stretched(tau, 1.0, 0.9, 0.15, 1.0),
+            np.full(DELAYS, 1.0),
+            stretched(tau, 1.0, 0.9, -0.15, 1.0) + noise(),
+            stretched(tau, 0.05, 0.7, 0.08, 1.0) + stretched(tau, 50.0, 1.5, 0.08, 0.0) + noise(),
+        ]
+    )
+    g2_err = np.tile(error, (len(g2), 1))
+    g2_err[5] = 1e-9
+    return bayesfit.curves(tau, g2, g2_err, contrast_prior="TruncatedNormal(0.15, 0.2, low=0)")
+
+
+@pytest.mark.parametrize("noise", ["scaled", "stated"])
+def test_hard_bins_still_have_finite_starts(hard, noise):
+    problem, estimates = estimates_of(hard, "stretched_exponential", noise)
+    posterior = problem.posterior
+    for name in ("mode_potential", "center", "frame", "starts", "importance_ess", "chi2"):
+        assert np.all(np.isfinite(getattr(estimates, name))), name
+    for values in estimates.least_squares.values():
+        assert np.all(np.isfinite(values))
+    diagonal = np.diagonal(estimates.frame, axis1=1, axis2=2)
+    assert np.all(diagonal > 0)
+    with jax.enable_x64(True):
+        at = jax.jit(jax.vmap(posterior.potential))
+        for chain in range(4):
+            z = estimates.center + np.einsum("bij,bj->bi", estimates.frame, estimates.starts[:, chain])
+            potential = np.array(at(jnp.asarray(z), problem.bins))
+            # A start lies where the posterior has mass: within a chi-square of the lowest potential.
+            assert np.all(np.isfinite(potential))
+            assert np.all(potential - estimates.mode_potential < 40)
+
+
+def test_starts_lie_in_both_modes(hard):
+    """A curve without a decay in its window, level above the baseline: it has decayed before, or has yet to."""
+    data = hard.isel(q_bin=[3])
+    problem, estimates = estimates_of(data, "stretched_exponential", "stated", chains=64)
+    z = estimates.center[0] + estimates.starts[0] @ estimates.frame[0].T
+    with jax.enable_x64(True):
+        bin = jax.tree.map(lambda array: jnp.asarray(array[0]), problem.bins)
+        rate = np.array(jax.vmap(lambda z: problem.posterior.curve(z, bin)[1]["rate"])(jnp.asarray(z)))
+    assert np.any(rate < 0.01)
+    assert np.any(rate > 1e3)
+
+
+def test_estimates_of_one_bin_do_not_depend_on_the_others(easy):
+    data, _, _, estimates = easy
+    _, part = estimates_of(data.isel(q_bin=[11, 2]), "stretched_exponential", "stated")
+    for place, bin in enumerate((11, 2)):
+        for got, whole in zip(jax.tree.leaves(part), jax.tree.leaves(estimates), strict=True):
+            np.testing.assert_array_equal(got[place], whole[bin])

@@ -1,0 +1,305 @@
+"""The contract that every registered model fulfils, and what becomes of user models that break it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+import bayesfit
+from bayesfit import Model, ModelError, Parameter
+from bayesfit._prepare import prepare
+
+MODELS = bayesfit.list_models()
+TAU = np.geomspace(1e-3, 1e2, 40)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return bayesfit.simulate(bins=2, delays=40, seed=1)[0]
+
+
+@pytest.fixture(params=MODELS)
+def model(request):
+    return bayesfit.get_model(request.param)
+
+
+def draws(model, count=300):
+    """Prior draws of the sites, and the shape there."""
+
+    def one(key):
+        trace = numpyro.handlers.trace(numpyro.handlers.seed(model.program, key)).get_trace(jnp.asarray(TAU))
+        return {name: site["value"] for name, site in trace.items() if site["type"] == "sample"}
+
+    return jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), count))
+
+
+def shape(model, values, tau):
+    return numpyro.handlers.seed(numpyro.handlers.substitute(model.program, values), 0)(tau)
+
+
+def test_the_shipped_models_are_listed():
+    assert {"single_exponential", "stretched_exponential", "double_exponential", "cumulant"} <= set(MODELS)
+
+
+def test_traces(model, data):
+    with jax.enable_x64(True):
+        problem = prepare(data, model.name)
+    assert problem.posterior.model is model
+    assert set(problem.posterior.curve_names) <= {parameter.name for parameter in model.parameters}
+
+
+def test_is_described(model):
+    assert model.name in MODELS
+    assert model.description
+    assert model.formula
+    assert model.reference
+    for parameter in model.parameters:
+        assert parameter.description
+        assert parameter.latex
+    units = {parameter.name: parameter.unit for parameter in model.parameters}
+    assert all(unit == ("1/s" if name.startswith("rate") else "") for name, unit in units.items())
+
+
+def test_is_finite_at_prior_draws(model):
+    with jax.enable_x64(True):
+        values = draws(model)
+        curves = jax.jit(jax.vmap(lambda v: shape(model, v, jnp.asarray(TAU))))(values)
+        assert curves.shape == (300, TAU.size)
+        assert np.all(np.isfinite(curves))
+
+
+def test_shape_falls_from_one_to_zero(model):
+    """1 at tau = 0 and 0 at the end, whatever the parameters; never negative."""
+    with jax.enable_x64(True):
+        values = draws(model)
+        curve = jax.jit(jax.vmap(lambda v, tau: shape(model, v, tau), in_axes=(0, None)))
+        # the priors' range depends on the delays, the values are pinned here: only the curve is looked at
+        np.testing.assert_allclose(curve(values, jnp.full(3, 1e-280)), 1.0, atol=1e-10)
+        np.testing.assert_allclose(curve(values, jnp.full(3, 1e60)), 0.0, atol=1e-10)
+        assert np.all(np.array(curve(values, jnp.asarray(TAU))) >= 0)
+
+
+def test_gradients_are_finite_differences(model, data):
+    with jax.enable_x64(True):
+        problem = prepare(data, model.name, "stated")
+        posterior = problem.posterior
+        bin = jax.tree.map(lambda array: jnp.asarray(array[0]), problem.bins)
+        points = np.random.default_rng(1).normal(size=(20, len(posterior.curve_names)))
+        curve = jax.jit(
+            jax.vmap(lambda z: posterior.mean({**posterior.curve(z, bin)[1], "contrast": 1.0, "baseline": 0.0}, bin))
+        )
+        jacobian = jax.jit(
+            jax.vmap(
+                jax.jacfwd(
+                    lambda z: posterior.mean({**posterior.curve(z, bin)[1], "contrast": 1.0, "baseline": 0.0}, bin)
+                )
+            )
+        )(points)
+        for i in range(points.shape[1]):
+            step = 1e-5 * np.eye(points.shape[1])[i]
+            numeric = (curve(points + step) - curve(points - step)) / 2e-5
+            np.testing.assert_allclose(jacobian[..., i], numeric, rtol=1e-6, atol=1e-8)
+
+
+def test_gradients_are_finite_at_every_prior_draw(model, data):
+    with jax.enable_x64(True):
+        problem = prepare(data, model.name)
+        posterior = problem.posterior
+        bin = jax.tree.map(lambda array: jnp.asarray(array[0]), problem.bins)
+
+        def at(key):
+            z, _ = posterior.draw_prior(key, bin)
+            return jax.value_and_grad(posterior.log_density)(z, bin)
+
+        value, gradient = jax.jit(jax.vmap(at))(jax.random.split(jax.random.key(5), 500))
+        assert np.all(np.isfinite(value))
+        assert np.all(np.isfinite(gradient))
+
+
+def test_prior_covers_what_the_delays_can_see(model):
+    """The rates of decays from before the first to after the last delay are inside; never those of a measured value."""
+    with jax.enable_x64(True):
+        rate = np.array(draws(model, 2000)["rate"])
+    assert rate.min() < 1.0 / TAU[-1]
+    assert rate.max() > 1.0 / TAU[0] or model.name == "double_exponential"
+
+
+def test_double_exponential_is_ordered():
+    with jax.enable_x64(True):
+        values = draws(bayesfit.get_model("double_exponential"), 2000)
+    assert np.all(values["rate"] <= values["rate_fast"])
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "expected"),
+    [
+        ("single_exponential", {"rate": 2.0}, lambda t: np.exp(-4 * t)),
+        ("stretched_exponential", {"rate": 2.0, "beta": 0.7}, lambda t: np.exp(-2 * (2 * t) ** 0.7)),
+        ("cumulant", {"rate": 2.0, "mu2": 0.2, "mu3": 0.0}, lambda t: np.exp(-4 * t) * (1 + 0.1 * (2 * t) ** 2) ** 2),
+        (
+            "double_exponential",
+            {"rate": 2.0, "rate_fast": 30.0, "fraction": 0.3},
+            lambda t: (0.3 * np.exp(-30 * t) + 0.7 * np.exp(-2 * t)) ** 2,
+        ),
+    ],
+)
+def test_formulae(name, values, expected):
+    tau = np.geomspace(1e-3, 3, 30)
+    with jax.enable_x64(True):
+        values = {n: jnp.asarray(v) for n, v in values.items()}
+        np.testing.assert_allclose(shape(bayesfit.get_model(name), values, jnp.asarray(tau)), expected(tau), rtol=1e-12)
+
+
+def rate():
+    return numpyro.sample("rate", dist.LogUniform(0.1, 10.0))
+
+
+def raises(tau):
+    raise RuntimeError("two\nlines")
+
+
+def branches(tau):
+    return jnp.exp(-tau) if rate() > 1 else jnp.exp(-2 * tau)
+
+
+def with_site(name, prior):
+    def program(tau):
+        return jnp.exp(-rate() * tau) * (1 + 0 * jnp.sum(numpyro.sample(name, prior)))
+
+    return program
+
+
+def plated(tau):
+    with numpyro.plate("layers", 3):
+        x = numpyro.sample("x", dist.Normal(0, 1))
+    return jnp.exp(-rate() * tau) + 0 * x.sum()
+
+
+def twice(tau):
+    return jnp.exp(-rate() * tau) * (1 + 0 * rate())
+
+
+def observes(tau):
+    numpyro.sample("extra", dist.Normal(0, 1), obs=0.3)
+    return jnp.exp(-rate() * tau)
+
+
+BAD = {
+    "raises": (raises, "two lines"),
+    "python branch": (branches, "raises while traced"),
+    "wrong argument count": (lambda tau, more: jnp.exp(-rate() * tau), "raises while traced"),
+    "discrete": (with_site("n", dist.Poisson(3.0)), "'n' is discrete"),
+    "improper": (with_site("x", dist.ImproperUniform(dist.constraints.real, (), ())), "improper"),
+    "vector": (with_site("x", dist.Normal(jnp.zeros(3), 1.0)), "'x' has shape"),
+    "event": (with_site("x", dist.Dirichlet(jnp.ones(3))), "'x' has shape"),
+    "plate": (plated, "'x' has shape"),
+    "twice": (twice, "rate"),
+    "observed": (observes, "observes 'extra'"),
+    "reserved tau": (with_site("tau", dist.Normal(0, 1)), "'tau' is reserved"),
+    "reserved chain": (with_site("chain", dist.Normal(0, 1)), "'chain' is reserved"),
+    "reserved contrast": (with_site("contrast", dist.Normal(0, 1)), "'contrast' is reserved"),
+    "noise's name": (with_site("error_scale", dist.HalfNormal(1)), "'error_scale'"),
+    "slash": (with_site("a/b", dist.Normal(0, 1)), "'a/b'"),
+    "blank": (with_site("a b", dist.Normal(0, 1)), "'a b'"),
+    "no parameter": (lambda tau: jnp.exp(-tau), "samples no parameter"),
+    "scalar": (lambda tau: rate(), "returns shape ()"),
+    "too long": (lambda tau: jnp.exp(-rate() * jnp.concatenate([tau, tau])), "returns shape (80,)"),
+    "column": (lambda tau: jnp.exp(-rate() * tau)[:, None], "returns shape (40, 1)"),
+    "nothing": (lambda tau: None if rate() is None else None, "returns shape NoneType"),
+    "tuple": (lambda tau: (jnp.exp(-rate() * tau), 1), "returns shape tuple"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_model_is_refused_in_one_line_that_names_it(case, data):
+    program, words = BAD[case]
+    model = Model("mine", program)
+    with jax.enable_x64(True), pytest.raises(ModelError) as caught:
+        prepare(data, model)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "mine" in text
+    assert words in text
+
+
+def test_nan_everywhere_is_refused(data):
+    model = Model("mine", lambda tau: jnp.exp(-rate() * tau) * jnp.nan)
+    with pytest.raises(ModelError, match=r"model 'mine': its density is not finite .* NaN"):
+        bayesfit.fit(data, model, noise="stated", draws=50, warmup=50, chains=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"program": 3}, "program must be a function"),
+        ({"form": "g2"}, "form must be 'siegert' or 'curve', got 'g2'"),
+        ({"parameters": (Parameter("rate"), Parameter("rate"))}, "'rate' is listed twice"),
+        ({"parameters": (Parameter("a/b"),)}, "'a/b' is not a plain word"),
+        ({"parameters": (Parameter("baseline"),)}, "'baseline' is reserved"),
+        ({"parameters": (Parameter("draw"),)}, "'draw' is reserved"),
+    ],
+)
+def test_a_bad_description_is_refused_when_the_model_is_made(options, words):
+    with pytest.raises(ModelError) as caught:
+        Model(**{"name": "mine", "program": raises, **options})
+    assert str(caught.value).startswith("model 'mine'")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"parameters": (Parameter("speed"),)}, "listed or sampled, but not both"),
+        ({"parameters": (Parameter("rate"), Parameter("beta"))}, "'beta' is either listed or sampled"),
+        ({"start": {"beta": 1.0}}, "start must name each parameter once"),
+        ({"start": {}, "parameters": ()}, None),
+        ({"start": {"rate": 20.0}}, "start of 'rate' is outside its prior: 20"),
+        ({"start": ({"rate": 1.0}, {"rate": -1.0})}, "start of 'rate' is outside its prior: -1"),
+    ],
+)
+def test_a_description_must_match_the_program(options, words, data):
+    model = Model(**{"name": "mine", "program": lambda tau: jnp.exp(-rate() * tau), **options})
+    with jax.enable_x64(True):
+        if words is None or options.get("start") == {}:
+            return
+        with pytest.raises(ModelError) as caught:
+            prepare(data, model)
+    assert str(caught.value).startswith("model 'mine'")
+    assert words in str(caught.value)
+
+
+def test_a_curve_model_may_name_its_own_amplitudes(data):
+    def program(tau):
+        contrast = numpyro.sample("contrast", dist.HalfNormal(1.0))
+        baseline = numpyro.sample("baseline", dist.Normal(1.0, 0.1))
+        return baseline + contrast * jnp.exp(-rate() * tau)
+
+    with jax.enable_x64(True):
+        problem = prepare(data, Model("mine", program, form="curve"))
+    assert problem.posterior.names == ("contrast", "baseline", "rate", "error_scale")
+    assert problem.posterior.marginal == ()
+
+
+def test_a_model_by_path_and_what_is_wrong_with_files(tmp_path, data):
+    good = tmp_path / "mine.py"
+    good.write_text(
+        "import jax.numpy as jnp, numpyro, numpyro.distributions as dist\n"
+        "from bayesfit import Model\n"
+        "def program(tau):\n"
+        "    return jnp.exp(-numpyro.sample('rate', dist.LogUniform(0.1, 10.0)) * tau)\n"
+        "model = Model('mine', program)\n"
+    )
+    assert bayesfit.get_model(good) is bayesfit.get_model(str(good))
+    for text, words in (
+        ("model = 3\n", "holds no model"),
+        ("1 / 0\n", "ZeroDivisionError"),
+        ("def (\n", "SyntaxError"),
+    ):
+        bad = tmp_path / "bad.py"
+        bad.write_text(text)
+        with pytest.raises(ModelError) as caught:
+            bayesfit.get_model(bad)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)

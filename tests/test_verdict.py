@@ -1,0 +1,226 @@
+"""Verdicts on constructed evidence, one for each rule, and on planted bins through the whole fit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import bayesfit
+from bayesfit._verdict import NUMBERS, VERDICTS, Evidence, judge, prior_width_ratio, unusable
+
+RNG = np.random.default_rng(0)
+LEVELS = (np.arange(65) + 0.5) / 65
+DRAWS = 1000
+
+
+def evidence(**changes):
+    """A bin with nothing to find fault with."""
+    good = Evidence(
+        draws={"rate": 5.0 + 0.1 * RNG.standard_normal((4, DRAWS)), "beta": 1 + 0.01 * RNG.standard_normal((4, DRAWS))},
+        potential=-100.0 + RNG.gamma(1.0, 1.0, (4, DRAWS)),
+        n_steps=np.full((4, DRAWS), 3),
+        diverging=np.zeros((4, DRAWS), bool),
+        mode_potential=-100.0,
+        sampled=2,
+        prior_quantiles={"rate": 20 * LEVELS, "beta": 2 * LEVELS},
+        residual=np.random.default_rng(1).standard_normal(60),
+        tau=np.geomspace(1e-3, 1.0, 60),
+        free=4,
+        scale_inferred=False,
+        contrast=0.2,
+        contrast_sd=0.01,
+        max_tree_depth=10,
+        wanted=DRAWS,
+    )
+    return replace(good, **changes)
+
+
+def draws_of(rate):
+    return {"rate": rate, "beta": 1 + 0.01 * RNG.standard_normal((4, DRAWS))}
+
+
+def with_entries(array, count, value):
+    changed = array.copy()
+    changed[0, :count] = value
+    return changed
+
+
+def cut(count):
+    good = evidence()
+    return {
+        "draws": {name: x[:, :count] for name, x in good.draws.items()},
+        "potential": good.potential[:, :count],
+        "n_steps": good.n_steps[:, :count],
+        "diverging": good.diverging[:, :count],
+    }
+
+
+APART = 5.0 + 0.1 * RNG.standard_normal((4, DRAWS)) + np.array([0, 0, 3, 3])[:, None]
+SHIFTED = 5.0 + 0.1 * RNG.standard_normal((4, DRAWS)) + 0.05 * np.arange(4)[:, None]
+SLOW = 5.0 + np.cumsum(0.01 * RNG.standard_normal((4, DRAWS)), axis=1)
+NOISE = np.random.default_rng(2).standard_normal(60)
+FALSE, THREES = np.zeros((4, DRAWS), bool), np.full((4, DRAWS), 3)
+
+CASES = {
+    "good": ({}, "ok", "R-hat 1.00"),
+    "few draws": (cut(700), "interrupted", "700 of 1000 draws were made"),
+    "no draws": (cut(0), "interrupted", "0 of 1000 draws were made"),
+    "chains in two modes": ({"draws": draws_of(APART)}, "multimodal", "R-hat"),
+    "one chain elsewhere": (
+        {"draws": draws_of(np.where(np.arange(4)[:, None] == 2, 9.0, 5.0) + 0.1 * RNG.standard_normal((4, DRAWS)))},
+        "multimodal",
+        "R-hat",
+    ),
+    "chains a little apart": ({"draws": draws_of(SHIFTED)}, "poor_mixing", "R-hat"),
+    "slow chains": ({"draws": draws_of(SLOW)}, "poor_mixing", "R-hat"),
+    "stuck chains": ({"draws": draws_of(np.full((4, DRAWS), 5.0))}, "poor_mixing", "R-hat nan"),
+    "NaN draws": ({"draws": draws_of(np.full((4, DRAWS), np.nan))}, "poor_mixing", "R-hat nan"),
+    "divergences": ({"diverging": with_entries(FALSE, 30, True)}, "poor_mixing", "30 of 4000 transitions diverged"),
+    "few divergences": ({"diverging": with_entries(FALSE, 10, True)}, "ok", "R-hat"),
+    "deep trees": ({"n_steps": with_entries(THREES, 60, 1023)}, "poor_mixing", "60 of 4000 trees"),
+    "a chain far above the mode": (
+        {"potential": evidence().potential + np.array([0, 0, 0, 40])[:, None]},
+        "poor_mixing",
+        "a chain lies",
+    ),
+    "infinite potential": ({"potential": with_entries(evidence().potential, 1, np.inf)}, "poor_mixing", "a chain lies"),
+    "wrong errors": ({"residual": 5 * NOISE}, "misfit", "reduced chi-square"),
+    "wrong errors, scale inferred": ({"residual": 5 * NOISE, "scale_inferred": True}, "ok", "R-hat"),
+    "errors too large": ({"residual": 0.2 * NOISE}, "ok", "R-hat"),
+    "waves": (
+        {"residual": 0.5 * NOISE + 2 * np.sin(np.arange(60) / 4), "scale_inferred": True},
+        "misfit",
+        "neighbouring residuals",
+    ),
+    "outlier": (
+        {"residual": np.where(np.arange(60) == 13, 20, NOISE), "scale_inferred": True},
+        "misfit",
+        f"the point at tau = {np.geomspace(1e-3, 1.0, 60)[13]:.3g} s",
+    ),
+    "rising": ({"contrast": -0.1}, "misfit", "the curve rises: least-squares contrast -0.1"),
+    "rising by its noise": ({"contrast": -0.02}, "ok", "R-hat"),
+    "no contrast": ({"contrast": np.nan, "contrast_sd": np.nan}, "ok", "R-hat"),
+    "as wide as the prior": (
+        {"draws": draws_of(RNG.uniform(0, 20, (4, DRAWS)))},
+        "not_identified",
+        "posterior nearly as wide as the prior: rate (",
+    ),
+    "misfit before not identified": (
+        {"draws": draws_of(RNG.uniform(0, 20, (4, DRAWS))), "contrast": -0.1},
+        "misfit",
+        "posterior nearly as wide",
+    ),
+    "mixing before misfit": ({"draws": draws_of(SLOW), "contrast": -0.1}, "poor_mixing", "the curve rises"),
+    "interrupted first": ({**cut(700), "contrast": -0.1}, "interrupted", "the curve rises"),
+    "points as many as parameters": (
+        {"residual": NOISE[:4] * 1e-9, "tau": np.ones(4)},
+        "ok",
+        "R-hat",
+    ),
+    "no spread of residuals": ({"residual": np.zeros(60)}, "ok", "R-hat"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_rule(case):
+    changes, name, words = CASES[case]
+    verdict = judge(evidence(**changes))
+    assert verdict.name == name, verdict.reason
+    assert words in verdict.reason
+    assert "\n" not in verdict.reason
+    assert set(verdict.numbers) == set(NUMBERS)
+    assert set(verdict.widths) == {"rate", "beta"} or not verdict.widths
+
+
+def test_every_verdict_is_met():
+    assert {name for _, name, _ in CASES.values()} | {"unusable_data"} == set(VERDICTS)
+
+
+def test_unusable():
+    assert unusable(0, 4).reason == "no valid points"
+    assert unusable(3, 4).reason == "3 valid points for 4 parameters"
+    assert unusable(3, 4).name == "unusable_data"
+
+
+def test_width_ratio_is_the_same_in_every_parametrisation():
+    rng = np.random.default_rng(3)
+    quantiles, draws = 0.1 + 5 * LEVELS, np.clip(2 + 0.3 * rng.standard_normal((4, 500)), 0.1, 5)
+    plain, log = prior_width_ratio(draws, quantiles), prior_width_ratio(np.log(draws), np.log(quantiles))
+    assert plain == pytest.approx(log, rel=1e-2)
+    assert plain == pytest.approx(0.3 / 5 * np.sqrt(12), rel=0.05)
+    assert prior_width_ratio(rng.uniform(0, 1, (4, 5000)), LEVELS) == pytest.approx(1.0, abs=0.02)
+
+
+PLANTED = {
+    "good": "ok",
+    "flat": "not_identified",
+    "after the window": "not_identified",
+    "before the window": "not_identified",
+    "outlier": "misfit",
+    "two far decays": "misfit",
+    "oscillating": "misfit",
+    "rising": "misfit",
+    "dead": "unusable_data",
+    "three points": "unusable_data",
+}
+
+
+@pytest.fixture(scope="module")
+def planted():
+    rng = np.random.default_rng(6)
+    tau = np.geomspace(1e-3, 1e2, 40)
+    error = np.full(40, 2e-3)
+
+    def decay(rate, contrast=0.15, beta=0.9):
+        return contrast * np.exp(-2 * (rate * tau) ** beta)
+
+    curves = {
+        "good": decay(1.0),
+        "flat": 0.0 * tau,
+        "after the window": decay(1e-5),
+        "before the window": decay(1e6),
+        "outlier": decay(1.0) + 0.5 * (np.arange(40) == 30),
+        "two far decays": decay(0.02, 0.15, 1.5) + decay(200.0, 0.15, 1.5),
+        "oscillating": decay(1.0) * (1 + 0.3 * np.cos(3 * np.log(tau))),
+        "rising": decay(1.0, -0.1),
+        "dead": np.full(40, np.nan),
+        "three points": np.where(np.arange(40) < 3, decay(1.0), np.nan),
+    }
+    assert set(curves) == set(PLANTED)
+    g2 = 1.0 + np.stack([*curves.values()])
+    data = bayesfit.curves(
+        tau,
+        g2 + error * rng.standard_normal(g2.shape),
+        np.tile(error, (len(g2), 1)),
+        contrast_prior="TruncatedNormal(0.15, 0.2, low=0)",
+        baseline_prior="Normal(1, 0.1)",
+    )
+    result = bayesfit.fit(data, draws=1000, warmup=300)
+    return dict(
+        zip(curves, zip(result["diagnostics"].verdict.values, result["diagnostics"].reason.values), strict=True)
+    )
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_planted_bins(case, planted):
+    name, reason = planted[case]
+    assert name == PLANTED[case], reason
+    if case == "outlier":
+        assert f"tau = {np.geomspace(1e-3, 1e2, 40)[30]:.3g} s" in reason
+
+
+def test_wrong_model_with_stated_errors():
+    """A strongly stretched decay fitted by one exponential."""
+    tau = np.geomspace(1e-3, 1e2, 40)
+    g2 = 1 + 0.15 * np.exp(-2 * tau**0.4) + 1e-3 * np.random.default_rng(1).standard_normal(40)
+    data = bayesfit.curves(
+        tau,
+        g2,
+        np.full(40, 1e-3),
+        contrast_prior="TruncatedNormal(0.15, 0.2, low=0)",
+        baseline_prior="Normal(1, 0.1)",
+    )
+    result = bayesfit.fit(data, "single_exponential", noise="stated", warmup=300, draws=500)
+    assert result["diagnostics"].verdict.item() == "misfit"
+    assert "reduced chi-square" in result["diagnostics"].reason.item()
+    assert "neighbouring residuals correlate" in result["diagnostics"].reason.item()
