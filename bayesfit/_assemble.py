@@ -50,9 +50,17 @@ def assemble(
         "constant_data": curves.drop_vars("g2").assign(pinned),
         "point_estimate": _point_estimate(problem, usable, estimates, count),
         "fit_curve": band,
-        "diagnostics": _diagnostics(verdicts, problem, curves),
+        "diagnostics": _diagnostics(verdicts, problem, curves).assign(thin=("q_bin", _thin(draws, usable, count))),
     }
     return tree(groups, curves, _attrs(curves, problem, settings))
+
+
+def _thin(draws: Draws | None, usable: np.ndarray, count: int) -> np.ndarray:
+    """Transitions for each kept draw: 1, more where a bin needed a longer run, 0 where none was made."""
+    thin = np.zeros(count, int)
+    if draws is not None:
+        thin[usable] = draws.thin
+    return thin
 
 
 def _pinned(problem: Problem) -> set[str]:

@@ -37,8 +37,9 @@ class Estimate(NamedTuple):
     `least_squares`, `least_squares_sd`: the classical fit, parameter name to value and to standard error for errors
     as stated; `chi2`: its residual sum of squares; `converged`: True where the solver says so; `mode_potential`: the
     lowest potential seen; `center` (param,), `frame` (param, param): z = center + frame @ u whitens the posterior;
-    `starts` (chain, param): starts of the chains, as u; `proposals`: the mixture for global moves, in u; `importance_ess`: effective number of the importance draws;
-    `prior_quantiles`: parameter name to `QUANTILES` evenly spaced quantiles of its prior.
+    `starts` (chain, param): starts of the chains, as u; `proposals`: the mixture for global moves, in u;
+    `importance_ess`: effective number of the importance draws; `prior_quantiles`: parameter name to `QUANTILES` evenly
+    spaced quantiles of its prior.
     """
 
     least_squares: Any
@@ -58,41 +59,42 @@ def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
     """Point estimate, modes, and frame of one bin. Never raises under vmap: what fails is NaN or not converged."""
     key_scout, key_cloud, key_choice = jax.random.split(key, 3)
     scouts, prior_values = jax.vmap(lambda k: posterior.draw_prior(k, bin))(jax.random.split(key_scout, SCOUTS))
-    curve_count = len(posterior.curve_names)
-    fits, chi2, converged = _least_squares(posterior, bin, scouts[:, :curve_count])
+    fits, chi2, converged = _least_squares(posterior, bin, scouts[:, : len(posterior.curve_names)])
     best = jnp.argmin(jnp.nan_to_num(chi2, nan=jnp.inf))
-    prior_sd = jnp.std(scouts, axis=0)
-    low, high = jnp.min(scouts, axis=0), jnp.max(scouts, axis=0)
-    starts = jax.vmap(lambda z: _with_noise(posterior, bin, z))(jnp.clip(fits, low[:curve_count], high[:curve_count]))
-    modes, frames, potentials = jax.vmap(lambda z: _mode(posterior, bin, z, prior_sd))(starts)
-    defence = jax.vmap(lambda z: _with_noise(posterior, bin, z))(scouts[:, :curve_count])
-    points, log_weights, values = _importance(posterior, bin, key_cloud, defence, modes, frames)
+    point, point_sd = posterior.least_squares(fits[best], bin)
+    modes, frames, potentials = _modes(posterior, bin, fits, scouts)
+    points, log_weights, lowest = _importance(posterior, bin, key_cloud, scouts, modes, frames)
     weights = jnp.exp(log_weights - logsumexp(log_weights))
     ess = 1.0 / jnp.sum(weights**2)
     top = jnp.argmin(potentials)
     center, frame = _frame(points, weights, ess, modes[top], frames[top])
-    to_u = lambda z: jax.scipy.linalg.solve_triangular(frame, (z - center).T, lower=True).T  # noqa: E731
-    key_starts, key_centers = jax.random.split(key_choice)
-    centers = to_u(points[_systematic(key_centers, weights, CENTERS)])
-    log_masses = jnp.sum(jnp.log(jnp.diagonal(frames, axis1=1, axis2=2)), axis=1) - potentials
-    frames_u = jax.scipy.linalg.solve_triangular(
-        frame, jnp.moveaxis(frames, 0, 1).reshape(frame.shape[0], -1), lower=True
-    )
-    frames_u = jnp.moveaxis(frames_u.reshape(frame.shape[0], *frames.shape[::2]), 1, 0)
-    point, point_sd = posterior.least_squares(fits[best], bin)
+
+    def to_u(columns: Any) -> Any:
+        return jax.scipy.linalg.solve_triangular(frame, columns, lower=True)
+
+    drawn = to_u((points[_systematic(key_choice, weights, chains + CENTERS)] - center).T).T
+    masses = jnp.sum(jnp.log(jnp.diagonal(frames, axis1=1, axis2=2)), axis=1) - potentials
     return Estimate(
         least_squares=point,
         least_squares_sd=point_sd,
         chi2=chi2[best],
         converged=converged[best],
-        mode_potential=jnp.minimum(jnp.min(potentials), jnp.min(values)),
+        mode_potential=jnp.minimum(jnp.min(potentials), lowest),
         center=center,
         frame=frame,
-        starts=to_u(points[_systematic(key_starts, weights, chains)]),
-        proposals=mixture(centers, to_u(modes), frames_u, log_masses),
+        starts=drawn[:chains],
+        proposals=mixture(drawn[chains:], to_u((modes - center).T).T, jax.vmap(to_u)(frames), masses),
         importance_ess=ess,
         prior_quantiles=_prior_quantiles(posterior, bin, prior_values),
     )
+
+
+def _modes(posterior: Posterior, bin: Bin, fits: Any, scouts: Any) -> tuple[Any, Any, Any]:
+    """Mode, frame and potential from each least-squares fit, held within the prior draws where it has run away."""
+    low, high = jnp.min(scouts, axis=0), jnp.max(scouts, axis=0)
+    count = len(posterior.curve_names)
+    starts = jax.vmap(lambda z: _with_noise(posterior, bin, z))(jnp.clip(fits, low[:count], high[:count]))
+    return jax.vmap(lambda z: _mode(posterior, bin, z, jnp.std(scouts, axis=0)))(starts)
 
 
 def _prior_quantiles(posterior: Posterior, bin: Bin, values: dict[str, Any]) -> dict[str, Any]:
@@ -188,12 +190,13 @@ def _inverse_root(precision: Any) -> Any:
     return unit[:, None] * jnp.linalg.inv(upper).T if precision.size else precision
 
 
-def _importance(posterior: Posterior, bin: Bin, key: Any, defence: Any, modes: Any, frames: Any) -> tuple[Any, ...]:
-    """Points (point, param), their log importance weights, and their potentials."""
+def _importance(posterior: Posterior, bin: Bin, key: Any, scouts: Any, modes: Any, frames: Any) -> tuple[Any, ...]:
+    """Points (point, param), their log importance weights, and the lowest potential among them."""
     modes_count, size = modes.shape
+    curve_count = len(posterior.curve_names)
     u = _draw_t(key, (SCOUTS + modes_count * CLOUD, size))
     clouds = modes[:, None] + jnp.einsum("kij,knj->kni", frames, u[SCOUTS:].reshape(modes_count, CLOUD, size))
-    curve_count = len(posterior.curve_names)
+    defence = jax.vmap(lambda z: _with_noise(posterior, bin, z))(scouts[:, :curve_count])
     width = jax.vmap(lambda z: 1.5 * _noise_width(posterior, bin, z))(defence[:, curve_count:])
     wide = defence.at[:, curve_count:].add(width * u[:SCOUTS, curve_count:])
     points = jnp.concatenate([wide, clouds.reshape(-1, size)])
@@ -213,7 +216,7 @@ def _importance(posterior: Posterior, bin: Bin, key: Any, defence: Any, modes: A
         return jnp.where(jnp.isfinite(weight), weight, -jnp.inf), potential
 
     log_weights, potentials = jax.vmap(log_weight)(points)
-    return points, log_weights, potentials
+    return points, log_weights, jnp.min(potentials)
 
 
 def _draw_t(key: Any, shape: tuple[int, ...]) -> Any:

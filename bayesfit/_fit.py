@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,19 @@ from bayesfit._errors import ModelError
 from bayesfit._model import Model
 from bayesfit._prepare import Problem, prepare
 from bayesfit._progress import progress_bar
-from bayesfit._sample import Report, bin_keys, estimate_bins, sample_bins, start_compiling, stop_on_signal
+from bayesfit._sample import (
+    Report,
+    Schedule,
+    bin_keys,
+    estimate_bins,
+    sample_bins,
+    start_compiling,
+    stop_on_signal,
+    unconverged,
+)
 from bayesfit._settings import FitSettings
+
+ESCALATION = (4, 12)  # bins that have not converged are run this many times longer, and thinned evenly
 
 
 def fit(
@@ -77,32 +89,31 @@ def fit(
 
 
 def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Report) -> xr.DataTree:
-    """Estimate, sample and judge the bins that have points enough."""
+    """Estimate, sample and judge the bins that have points enough; those that are slow to converge get longer runs."""
     needed = len(problem.posterior.curve_names) + len(problem.posterior.marginal)
     usable = np.flatnonzero(problem.points >= max(needed, 1))
     if usable.size == 0:
         return assemble(curves, problem, settings, usable, None, None)
     bins = take(problem.bins, usable)
     keys = bin_keys(settings.seed, problem.identity[usable])
+    schedule = Schedule(settings.chains, settings.draws, settings.warmup, settings.target_accept)
+    posterior = problem.posterior
     with stop_on_signal() as stop:
-        start_compiling(problem.posterior, bins, settings.chains, settings.warmup, settings.target_accept)
-        estimates = estimate_bins(problem.posterior, bins, keys, settings.chains, report, stop)
+        start_compiling(posterior, bins, schedule)
+        estimates = estimate_bins(posterior, bins, keys, settings.chains, report, stop)
         if not np.any(np.isfinite(estimates.mode_potential)):
             raise ModelError(
                 "its density is not finite at any prior draw, in any bin",
-                field=f"model {problem.posterior.model.name!r}",
+                field=f"model {posterior.model.name!r}",
                 remedy="Does the program return NaN?",
             )
-        draws = sample_bins(
-            problem.posterior,
-            bins,
-            estimates,
-            keys,
-            chains=settings.chains,
-            draws=settings.draws,
-            warmup=settings.warmup,
-            target_accept=settings.target_accept,
-            report=report,
-            stop=stop,
-        )
+        draws = sample_bins(posterior, bins, estimates, keys, schedule, report, stop)
+        for thin in ESCALATION:
+            if stop.asked:
+                break
+            slow = unconverged(draws, (*posterior.names, *posterior.marginal), schedule)
+            if slow.size:
+                longer = replace(schedule, thin=thin)
+                parts = take(bins, slow), take(estimates, slow), keys[slow]
+                draws.replace(slow, sample_bins(posterior, *parts, longer, report, stop))
     return assemble(curves, problem, settings, usable, estimates, draws)

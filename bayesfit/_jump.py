@@ -2,7 +2,7 @@
 
 NUTS moves within a mode; posteriors of real bins can have two (a decay before the window, or after it) or be bent. One
 proposal after each NUTS transition, from a mixture that has seen the whole posterior, carries chains between them, and
-the Metropolis-Hastings ratio keeps the target exact whatever the mixture (Tierney, Ann. Stat. 22, 1701 (1994), sec. 2.3).
+the Metropolis-Hastings ratio keeps the target exact whatever the mixture (Tierney, Ann. Stat. 22, 1701 (1994)).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ FREEDOM = 4
 class Mixture(NamedTuple):
     """Multivariate Student-t components with 4 degrees of freedom.
 
-    `means` (component, param), `frames` and `inverses` (component, param, param), `weights` (component,): probabilities;
-    `heights` (component,): weight over volume.
+    `means` (component, param), `frames` and `inverses` (component, param, param), `weights` (component,):
+    probabilities, `heights` (component,): weight over volume.
     """
 
     means: Any

@@ -31,6 +31,8 @@ FEW_BINS = 128  # up to here one device makes the estimates: a second one would 
 LANES = 64
 CHUNK = 50
 MAX_TREE_DEPTH = 8
+LARGEST_RHAT = 1.01
+LEAST_ESS = 400.0
 
 
 class Lane(NamedTuple):
@@ -83,11 +85,41 @@ class Draws:
     values: dict[str, np.ndarray] = field(default_factory=dict)
     stats: dict[str, np.ndarray] = field(default_factory=dict)
     made: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), int))
+    thin: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
 
     @property
     def done(self) -> np.ndarray:
         """Draws that every chain of a bin has made (bin,)."""
         return self.made.min(axis=1)
+
+    def replace(self, places: np.ndarray, longer: Draws) -> None:
+        """Put the draws of a longer run in the place of these bins', those of them that it has finished."""
+        finished = longer.done == longer.made.max(initial=0)
+        for mine, theirs in ((self.values, longer.values), (self.stats, longer.stats)):
+            for name, array in theirs.items():
+                mine[name][places[finished]] = array[finished]
+        self.thin[places[finished]] = longer.thin[finished]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How each chain runs: `warmup` transitions, then `draws` kept ones, every `thin`-th."""
+
+    chains: int
+    draws: int
+    warmup: int
+    target_accept: float
+    thin: int = 1
+
+    @property
+    def transitions(self) -> int:
+        """All transitions of a chain."""
+        return self.warmup + self.draws * self.thin
+
+    def kept(self, transition: np.ndarray) -> np.ndarray:
+        """Which of these transitions, counted from 0, are kept."""
+        after = transition - self.warmup + 1
+        return (after > 0) & (after % self.thin == 0) & (transition < self.transitions)
 
 
 class Stop:
@@ -147,13 +179,13 @@ def _estimator(posterior: Posterior, chains: int, devices: int) -> Spread:
     return Spread(lambda bin, data: estimate(posterior, bin, jax.random.wrap_key_data(data), chains))
 
 
-def start_compiling(posterior: Posterior, bins: Bin, chains: int, warmup: int, target_accept: float) -> None:
+def start_compiling(posterior: Posterior, bins: Bin, schedule: Schedule) -> None:
     """Begin to compile everything in the background, the estimates first."""
     devices = jax.local_device_count()
     few = 1 if len(bins.y) <= FEW_BINS else None
     index = next(batches(1, BINS, few))
     words = np.asarray(jax.random.key_data(jax.random.key(0)))
-    estimator = _estimator(posterior, chains, devices)
+    estimator = _estimator(posterior, schedule.chains, devices)
     arguments = place(take(bins, index), few), place(np.tile(words, (index.size, 1)), few)
     estimator.start(*arguments)
     first = take(bins, next(batches(1, LANES)))
@@ -162,31 +194,21 @@ def start_compiling(posterior: Posterior, bins: Bin, chains: int, warmup: int, t
     empty = estimator.shapes(*arguments)[0]
     proposals = jax.tree.map(lambda leaf: np.zeros((width, *leaf.shape[1:])), empty.proposals)
     lanes = place(Lane(first, eye[:, 0], eye, eye[:, 0], proposals, np.tile(words, (width, 1))))
-    begin, advance = _kernel(posterior, warmup, target_accept, devices)
+    begin, advance = _kernel(posterior, schedule.warmup, schedule.target_accept, devices)
     begin.start(lanes)
     advance.start(begin.shapes(lanes), lanes)
 
 
 def sample_bins(
-    posterior: Posterior,
-    bins: Bin,
-    estimates: Estimate,
-    keys: Any,
-    *,
-    chains: int,
-    draws: int,
-    warmup: int,
-    target_accept: float,
-    report: Report,
-    stop: Stop,
+    posterior: Posterior, bins: Bin, estimates: Estimate, keys: Any, schedule: Schedule, report: Report, stop: Stop
 ) -> Draws:
     """Draws of all bins (leading axis of `bins`, `estimates` and `keys`)."""
-    begin, advance = _kernel(posterior, warmup, target_accept, jax.local_device_count())
-    count = len(bins.y)
+    begin, advance = _kernel(posterior, schedule.warmup, schedule.target_accept, jax.local_device_count())
+    count, chains = len(bins.y), schedule.chains
     bin_of, chain_of = np.divmod(np.arange(count * chains), chains)
     data = np.asarray(jax.random.key_data(jax.vmap(lambda k: _chain_keys(k, chains))(keys)))
-    result = Draws(made=np.zeros((count, chains), int))
-    tell = _teller(count, chains, draws, warmup, report)
+    result = Draws(made=np.zeros((count, chains), int), thin=np.full(count, schedule.thin))
+    tell = _teller(count, schedule, report)
     for index in batches(count * chains, LANES):
         if stop.asked:
             break
@@ -200,18 +222,19 @@ def sample_bins(
             data[b, c],
         )
         real = np.unique(index).size
-        transitions = _run_batch(begin, advance, lanes, warmup, draws, partial(tell, int(index[0]), real), stop)
-        _store(result, transitions, b[:real], c[:real], count, chains, draws)
+        transitions = _run_batch(begin, advance, lanes, schedule, partial(tell, int(index[0]), real), stop)
+        _store(result, transitions, b[:real], c[:real], count, schedule)
     return result
 
 
-def _teller(bins: int, chains: int, draws: int, warmup: int, report: Report) -> Callable[..., None]:
+def _teller(bins: int, schedule: Schedule, report: Report) -> Callable[..., None]:
     """A function that reports how far the sampling is, given the batch and the transitions it has made."""
     started = time.monotonic()
 
     def tell(first: int, lanes: int, done: int, chunks: list[Transition]) -> None:
-        share = (first + lanes * done / (draws + warmup)) / (bins * chains)
-        state = _progress(bins, first // chains, max(done - warmup, 0), draws, chunks, lanes // chains, chains)
+        chains = schedule.chains
+        share = (first + lanes * done / schedule.transitions) / (bins * chains)
+        state = _progress(bins, first // chains, lanes // chains, chunks, schedule)
         state.share, state.seconds_left = share, (time.monotonic() - started) * (1.0 / share - 1.0)
         report(state)
 
@@ -226,28 +249,27 @@ def _run_batch(
     begin: Spread,
     advance: Spread,
     lanes: Lane,
-    warmup: int,
-    draws: int,
+    schedule: Schedule,
     tell: Callable[[int, list[Transition]], None],
     stop: Stop,
 ) -> Transition | None:
-    """All transitions after warm-up of one batch of lanes, (lane, draw), as NumPy arrays; fewer if a stop was asked."""
+    """The kept transitions of one batch of lanes, (lane, draw), as NumPy arrays; fewer if a stop was asked for."""
     parts = place(lanes)
     state = begin(parts)
     chunks: list[Transition] = []
-    for done in range(CHUNK, warmup + draws + CHUNK, CHUNK):
+    for done in range(0, schedule.transitions, CHUNK):
         advanced = advance(state, parts)
         state = [part[0] for part in advanced]
         made = gather([part[1] for part in advanced])
-        skip = min(max(warmup - (done - CHUNK), 0), CHUNK)
-        if skip < CHUNK:
-            chunks.append(jax.tree.map(lambda array, skip=skip: array[:, skip:], made))
-        tell(min(done, warmup + draws), chunks)
+        kept = schedule.kept(np.arange(done, done + CHUNK))
+        if kept.any():
+            chunks.append(jax.tree.map(lambda array, kept=kept: array[:, kept], made))
+        tell(min(done + CHUNK, schedule.transitions), chunks)
         if stop.asked:
             break
     if not chunks:
         return None
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1)[:, :draws], *chunks)
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *chunks)
 
 
 @lru_cache(maxsize=32)
@@ -298,9 +320,7 @@ def _kernel(posterior: Posterior, warmup: int, target_accept: float, devices: in
     return Spread(begin), Spread(advance)
 
 
-def _store(
-    result: Draws, transitions: Transition | None, bin: Any, chain: Any, bins: int, chains: int, draws: int
-) -> None:
+def _store(result: Draws, transitions: Transition | None, bin: Any, chain: Any, bins: int, schedule: Schedule) -> None:
     """Put one batch's transitions in their places."""
     if transitions is None:
         return
@@ -308,21 +328,30 @@ def _store(
     made = transitions.potential.shape[1]
     for store, arrays in ((result.values, stats.pop("values")), (result.stats, stats)):
         for name, array in arrays.items():
-            whole = store.setdefault(name, np.full((bins, chains, draws), np.nan))
+            whole = store.setdefault(name, np.full((bins, schedule.chains, schedule.draws), np.nan))
             whole[bin, chain, :made] = array[: len(bin)]
     result.made[bin, chain] = made
 
 
-def _progress(
-    bins: int, before: int, done: int, draws: int, chunks: list[Transition], now: int, chains: int
-) -> Progress:
+def _progress(bins: int, before: int, now: int, chunks: list[Transition], schedule: Schedule) -> Progress:
     """Progress of the present batch; R-hat over its bins that have all their chains in it."""
-    state = Progress("sample", bins, before, done, draws)
-    if chunks and now and done >= 2 * CHUNK:
-        potential = np.concatenate([chunk.potential for chunk in chunks], axis=1)[: now * chains]
-        series = potential.reshape(now, chains, -1)
+    done = sum(chunk.potential.shape[1] for chunk in chunks)
+    state = Progress("sample" if schedule.thin == 1 else "escalate", bins, before, done, schedule.draws)
+    lanes = now * schedule.chains
+    if now and done >= 2 * CHUNK:
+        potential = np.concatenate([chunk.potential for chunk in chunks], axis=1)[:lanes]
+        series = potential.reshape(now, schedule.chains, -1)
         state.worst_rhat = float(np.nanmax(_convergence.rhat(series), initial=1.0))
-        state.divergences = int(sum(chunk.diverging[: now * chains].sum() for chunk in chunks))
-    if done >= draws:
+        state.divergences = int(sum(chunk.diverging[:lanes].sum() for chunk in chunks))
+    if done >= schedule.draws:
         state.bins_done = before + now
     return state
+
+
+def unconverged(draws: Draws, names: tuple[str, ...], schedule: Schedule) -> np.ndarray:
+    """Places of bins whose worst parameter misses the wanted R-hat or ESS (in short runs, a quarter of the draws)."""
+    wanted = min(LEAST_ESS, 0.25 * schedule.chains * schedule.draws)
+    series = np.stack([draws.values[name] for name in names], axis=1)
+    worst = [_convergence.rhat(series).max(axis=1), _convergence.ess_bulk(series).min(axis=1)]
+    worst.append(_convergence.ess_tail(series).min(axis=1))
+    return np.flatnonzero(~((worst[0] <= LARGEST_RHAT) & (worst[1] >= wanted) & (worst[2] >= wanted)))
