@@ -42,7 +42,7 @@ def fit(
     fixed: Mapping[str, Any] | None = None,
     chains: int = 4,
     draws: int = 1000,
-    warmup: int = 400,
+    warmup: int = 200,
     seed: int = 0,
     target_accept: float = 0.8,
     progress: bool | Report = False,

@@ -85,6 +85,8 @@ def prepare(
             _one_or_per_bin(value, f"priors.{name}", data)
     _check_support(model, {**sites, **noise_sites}, pinned, given)
     posterior = _posterior(model, noise_model, sites, noise_sites, pinned, given)
+    if not posterior.names:
+        raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the curve free")
     bins = _bins(data, pinned, given)
     described = (*model.parameters, CONTRAST, BASELINE, *noise_model.parameters)
     described_by_name = {parameter.name: parameter for parameter in described}

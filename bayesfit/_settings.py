@@ -40,7 +40,7 @@ class FitSettings(Strict):
     noise: str = "scaled"
     chains: Annotated[Integer, Field(ge=1, le=64)] = 4
     draws: Annotated[Integer, Field(ge=4, le=1_000_000)] = 1000
-    warmup: Annotated[Integer, Field(ge=20, le=1_000_000)] = 400
+    warmup: Annotated[Integer, Field(ge=20, le=1_000_000)] = 200
     seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
     target_accept: Annotated[float, Field(gt=0, lt=1)] = 0.8
 

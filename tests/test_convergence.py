@@ -65,9 +65,15 @@ def test_constant_series_have_no_rhat():
 
 
 def test_one_chain():
+    """ArviZ gives no R-hat for one chain; ours is that of its two halves."""
     x = ar1(np.random.default_rng(1), (1, 1000), 0.5)
-    for ours, arviz in OURS.values():
+    for name in ("ess_bulk", "ess_tail"):
+        ours, arviz = OURS[name]
         np.testing.assert_allclose(ours(x), arviz(x), rtol=1e-9)
+    assert 1.0 <= _convergence.rhat(x) < 1.05
+    # Two halves wholly apart have half-normal scores: means of +-sqrt(2 / pi), a variance of 1 - 2 / pi within.
+    apart = np.sqrt(1 + (4 / np.pi) / (1 - 2 / np.pi))
+    assert _convergence.rhat(x + 30.0 * (np.arange(1000) >= 500)) == pytest.approx(apart, rel=0.01)
 
 
 def test_many_series_at_once_are_each_alone():
@@ -79,13 +85,17 @@ def test_many_series_at_once_are_each_alone():
             np.testing.assert_allclose(got[i], ours(x[i]), rtol=1e-12)
 
 
-def test_a_series_that_is_not_finite_is_never_called_converged():
-    """The verdict asks for R-hat <= 1.01 and ESS >= 400, and NaN is neither; arrays beside it are untouched."""
+@pytest.mark.parametrize("count", [1, 500, 2000])
+@pytest.mark.parametrize("name", OURS)
+def test_a_series_with_nan_has_no_number_as_in_arviz(name, count):
+    """So it is never called converged; series beside it are untouched."""
+    ours, arviz = OURS[name]
     x = np.random.default_rng(3).standard_normal((2, 4, 500))
-    alone = _convergence.rhat(x[1])
-    x[0, 1, 7] = np.nan
-    assert not _convergence.rhat(x)[0] <= 1.01
-    assert _convergence.rhat(x)[1] == alone
+    alone = ours(x[1])
+    x[0].reshape(-1)[:count] = np.nan
+    assert np.isnan(ours(x)[0])
+    assert np.isnan(arviz(x[0]))
+    assert ours(x)[1] == alone
 
 
 def test_known_effective_sizes():

@@ -172,7 +172,7 @@ def test_every_closed_form_of_the_contrast(contrast, sign):
         ({"contrast": 0.2}, {}, ("baseline",), ("rate", "beta", "error_scale")),
         ({"contrast": 0.2, "baseline": 1.01}, {}, (), ("rate", "beta", "error_scale")),
         ({"beta": 1.0}, {}, ("contrast", "baseline"), ("rate", "error_scale")),
-        ({"rate": 20.0, "beta": 0.9, "error_scale": 1.3}, {}, ("contrast", "baseline"), ()),
+        ({"rate": 20.0, "beta": 0.9}, {}, ("contrast", "baseline"), ("error_scale",)),
         ({}, {"beta": "Normal(1, 0.2)"}, ("contrast", "baseline"), ("rate", "beta", "error_scale")),
         ({}, {"rate": "LogNormal(3, 1)"}, ("contrast", "baseline"), ("rate", "beta", "error_scale")),
         (

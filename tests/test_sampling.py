@@ -1,6 +1,7 @@
 """The sampler against quadrature, against NumPyro's own MCMC, against itself, and against the prior it was told."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -18,9 +19,10 @@ from scipy import stats
 import bayesfit
 from bayesfit._convergence import ess_bulk
 from bayesfit._prepare import prepare
+from bayesfit._sample import Schedule, Stop, bin_keys, estimate_bins, sample_bins
 
-WARMUP = 300
-DELAYS = 40  # one padded length and one number of warm-up steps, so that the tests share compiled programs
+WARMUP = 400
+DELAYS = 61  # one padded length and one number of warm-up steps, so that the tests share compiled programs
 LARGEST_Z = 4.0
 
 
@@ -174,12 +176,45 @@ def test_bits_do_not_depend_on_the_size_of_the_dataset(hard, fitted):
         assert bits(result, bin + 20) == bits(fitted, bin)
 
 
-@pytest.mark.parametrize("draws", [70, 500, 730])
-def test_fewer_draws_are_the_first_of_more(hard, fitted, draws):
-    part = fit(hard.isel(q_bin=[0, 6]), draws=draws)
-    common = min(draws, 500)
-    for place, bin in enumerate((0, 6)):
-        assert bits(part, place, common) == bits(fitted, bin, common)
+def chains_of(data, schedule):
+    """Draws of one schedule, without the longer runs that `fit` gives to slow bins."""
+    with jax.enable_x64(True):
+        problem = prepare(data)
+        keys = bin_keys(3, problem.identity)
+        report, stop = (lambda _: None), Stop()
+        estimates = estimate_bins(problem.posterior, problem.bins, keys, schedule.chains, report, stop)
+        return sample_bins(problem.posterior, problem.bins, estimates, keys, schedule, report, stop)
+
+
+def test_fewer_draws_are_the_first_of_more_and_thinned_ones_are_among_them(hard):
+    data = hard.isel(q_bin=[0, 6])
+    long, short, thinned = (
+        chains_of(data, Schedule(4, draws, WARMUP, 0.8, thin)) for draws, thin in ((730, 1), (70, 1), (240, 3))
+    )
+    for name in NAMES:
+        assert long.values[name].shape == (2, 4, 730)
+        np.testing.assert_array_equal(short.values[name], long.values[name][..., :70])
+        np.testing.assert_array_equal(thinned.values[name], long.values[name][..., 2:720:3])
+
+
+@pytest.mark.parametrize("stage", ["sample", "escalate"])
+def test_a_stop_keeps_what_is_whole(hard, stage):
+    """In warm-up: nothing is there, and every bin says so. While slow bins run longer: their first runs are kept."""
+
+    def tell(progress):
+        if progress.stage == stage:
+            signal.raise_signal(signal.SIGINT)
+
+    # Sixteen draws of four chains hardly ever reach an R-hat of 1.01.
+    result = fit(hard, draws=16, progress=tell)
+    verdicts = np.delete(result["diagnostics"].verdict.values, [2, 3])
+    rate = np.delete(result.posterior["rate"].values, [2, 3], axis=-1)
+    if stage == "sample":
+        assert set(verdicts) == {"interrupted"}
+        assert np.isnan(rate).all()
+    else:
+        assert "interrupted" not in verdicts
+        assert np.isfinite(rate).all()
 
 
 def test_the_callers_precision_is_left_alone(hard, fitted):
@@ -195,9 +230,9 @@ def test_the_callers_precision_is_left_alone(hard, fitted):
 
 def test_two_lengths_in_one_process():
     """Datasets whose padded lengths differ, one after another with one model."""
-    for delays in (20, DELAYS, 20):
+    for delays in (DELAYS, 20, DELAYS):
         data, _ = bayesfit.simulate(bins=2, delays=delays, seed=1)
-        result = fit(data, "single_exponential", noise="stated", fixed={"baseline": 1.0}, draws=100)
+        result = fit(data, "single_exponential", noise="stated", draws=100)
         assert np.all(np.isfinite(result.posterior["rate"].values))
 
 
@@ -209,7 +244,7 @@ def numpyro_draws():
         program = bayesfit.numpyro_program(data, 1)
         kernel = NUTS(program, dense_mass=True, target_accept_prob=0.9, init_strategy=numpyro.infer.init_to_median())
         sampler = MCMC(
-            kernel, num_warmup=1500, num_samples=2500, num_chains=4, chain_method="vectorized", progress_bar=False
+            kernel, num_warmup=800, num_samples=1500, num_chains=4, chain_method="vectorized", progress_bar=False
         )
         sampler.run(jax.random.key(9))
         return data, {name: np.array(value) for name, value in sampler.get_samples(group_by_chain=True).items()}
@@ -237,7 +272,7 @@ SCRIPT = """
     import sys, jax
     jax.config.update("jax_num_cpu_devices", {devices})
     import bayesfit
-    data, _ = bayesfit.simulate(bins=20, delays=40, seed=2, dead_bin=3)
+    data, _ = bayesfit.simulate(bins=20, seed=2, dead_bin=3)
     assert jax.local_device_count() == {devices}
     result = bayesfit.fit(data, "single_exponential", noise="stated", draws=60, warmup=60, chains=4)
     assert not jax.config.jax_enable_x64
