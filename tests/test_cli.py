@@ -14,7 +14,7 @@ import bayesfit
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = Path(sys.executable).parent / "bayesfit"
-QUICK = ["--set", "draws=100", "--set", "warmup=100"]
+QUICK = ["--set", "draws=300", "--set", "warmup=100"]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_run_saves_a_result_and_a_picture(result):
 
 
 def test_run_agrees_with_python_to_the_bit(result, simulated):
-    from_python = bayesfit.fit(bayesfit.read(ROOT / "data" / "table_sim.csv"), draws=100, warmup=100)
+    from_python = bayesfit.fit(bayesfit.read(ROOT / "data" / "table_sim.csv"), draws=300, warmup=100)
     saved = bayesfit.load(result)
     np.testing.assert_array_equal(saved["posterior"].rate, from_python["posterior"].rate.astype(np.float32))
 
