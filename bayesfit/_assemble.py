@@ -74,7 +74,7 @@ def _whole(
     problem: Problem, draws: Draws | None, usable: np.ndarray, count: int, settings: FitSettings
 ) -> dict[str, np.ndarray]:
     """Values (q_bin, chain, draw) of every parameter over all bins, NaN for those not sampled."""
-    names = [*problem.parameters] if draws is None else [*draws.values]
+    names = [*problem.parameters] if draws is None or not draws.values else [*draws.values]
     whole = {name: np.full((count, settings.chains, settings.draws), np.nan) for name in names}
     if draws is not None:
         for name, values in draws.values.items():

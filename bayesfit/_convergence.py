@@ -28,7 +28,8 @@ def ess_bulk(x: Array) -> Array:
 def ess_tail(x: Array) -> Array:
     """The smaller effective sample size of the 5 % and the 95 % quantile; (...)."""
     low, high = np.quantile(x, [0.05, 0.95], axis=(-2, -1), keepdims=True)
-    return np.minimum(_ess(_split((x <= low).astype(float))), _ess(_split((x <= high).astype(float))))
+    ess = np.minimum(_ess(_split((x <= low).astype(float))), _ess(_split((x <= high).astype(float))))
+    return np.where(np.isnan(x).any(axis=(-2, -1)), np.nan, ess)
 
 
 def _split(x: Array) -> Array:
@@ -56,6 +57,7 @@ def _ranks(x: Array) -> Array:
     last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
     ranks = np.empty(x.shape)
     np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=-1)
+    ranks[np.isnan(x).any(axis=-1)] = np.nan
     return ranks
 
 
@@ -84,7 +86,8 @@ def _ess(x: Array) -> Array:
     kept = np.arange(pairs) < first[..., None]
     monotone = np.minimum.accumulate(np.where(kept, sums, np.inf), axis=-1)
     last = np.take_along_axis(even, first[..., None], axis=-1)[..., 0]
-    time = -1.0 + 2.0 * np.where(kept, monotone, 0.0).sum(axis=-1) + np.maximum(last, 0.0)
+    tail = np.where(negative.any(axis=-1), np.maximum(last, 0.0), last)
+    time = -1.0 + 2.0 * np.where(kept, monotone, 0.0).sum(axis=-1) + tail
     size = chains * draws
     ess = size / np.maximum(time, 1.0 / np.log10(size))
     constant = np.ptp(x.reshape(*x.shape[:-2], -1), axis=-1) < np.finfo(float).resolution

@@ -31,15 +31,17 @@ class Spread:
         self.mapped = jax.vmap(function)
         options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
         self.jitted = jax.jit(self.mapped, compiler_options=options)
-        self.compiled: list[Future[Any]] = []
+        self.compiled: dict[Any, Future[Any]] = {}
 
     def start(self, *arguments: Parts) -> Spread:
         """Begin to compile for arguments of these shapes, on the devices that they lie on; returns at once."""
-        if len(self.compiled) < len(arguments[0]):
+        missing = [share for share in zip(*arguments, strict=True) if _signature(share) not in self.compiled]
+        if missing:
             with TRACING:
-                lowered = [self.jitted.trace(*share).lower() for share in zip(*arguments, strict=True)]
+                lowered = [self.jitted.trace(*share).lower() for share in missing]
             pool = ThreadPoolExecutor(len(lowered))
-            self.compiled = [pool.submit(one.compile) for one in lowered]
+            for share, one in zip(missing, lowered, strict=True):
+                self.compiled[_signature(share)] = pool.submit(one.compile)
             pool.shutdown(wait=False)
         return self
 
@@ -52,10 +54,13 @@ class Spread:
 
     def __call__(self, *arguments: Parts) -> Parts:
         self.start(*arguments)
-        return [
-            program.result()(*share)
-            for program, share in zip(self.compiled, zip(*arguments, strict=True), strict=False)
-        ]
+        return [self.compiled[_signature(share)].result()(*share) for share in zip(*arguments, strict=True)]
+
+
+def _signature(share: Any) -> Any:
+    """What a compiled program depends on: shapes, types and the device of every array, in their places."""
+    leaves, structure = jax.tree.flatten(share)
+    return structure, tuple((leaf.shape, leaf.dtype, frozenset(leaf.sharding.device_set)) for leaf in leaves)
 
 
 def _on_device(part: Any, device: Any) -> Any:

@@ -110,11 +110,13 @@ def _least_squares(posterior: Posterior, bin: Bin, scouts: Any) -> tuple[Any, An
     if count == 0:
         chi2 = jnp.sum(posterior.residual(jnp.zeros(0), bin) ** 2)
         return starts, jnp.full(starts.shape[0], chi2), jnp.ones(starts.shape[0], bool)
-    solver: Any = optx.LevenbergMarquardt(rtol=1e-12, atol=1e-12)
+    solver: Any = optx.LevenbergMarquardt(rtol=1e-10, atol=1e-10)
+
+    steps = 2000 if posterior.model.starts else 400
 
     def solve(z: Any) -> tuple[Any, Any, Any]:
         solution: Any = optx.least_squares(
-            lambda z, bin: posterior.residual(z, bin), solver, z, args=bin, max_steps=400, throw=False
+            lambda z, bin: posterior.residual(z, bin), solver, z, args=bin, max_steps=steps, throw=False
         )
         chi2 = jnp.sum(posterior.residual(solution.value, bin) ** 2)
         return solution.value, chi2, solution.result == optx.RESULTS.successful

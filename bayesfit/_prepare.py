@@ -13,6 +13,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import xarray as xr
+from numpyro.primitives import Messenger
 
 from bayesfit._curves import BASELINE_PRIOR, CONTRAST_PRIOR
 from bayesfit._errors import InputError, ModelError, SettingsError, nearest
@@ -73,6 +74,12 @@ def prepare(
     _check_x(model, tau, data, file)
     sites = _sites(model, tau)
     noise_sites = _trace(noise_model.program, ())
+    if clash := sorted(set(sites) & set(noise_sites)):
+        raise ModelError(
+            f"parameter name {clash[0]!r} is taken by noise {noise!r}",
+            field=f"model {model.name!r}",
+            remedy="Choose another name",
+        )
     known = {**sites, **noise_sites, **(dict.fromkeys(AMPLITUDES) if model.form == "siegert" else {})}
     pinned = {name: _one_or_per_bin(value, f"fixed.{name}", data) for name, value in (fixed or {}).items()}
     given = {name: parse_prior(spec, name) for name, spec in _all_priors(model, data, priors or {}).items()}
@@ -160,8 +167,9 @@ def _sites(model: Model, tau: np.ndarray) -> dict[str, dist.Distribution]:
     """
     field = f"model {model.name!r}"
     try:
-        shape = jax.eval_shape(numpyro.handlers.seed(model.program, 0), jax.ShapeDtypeStruct(tau.shape, float))
-        sites = _trace(model.program, (tau,))
+        program = _Checked(model.program, model)
+        shape = jax.eval_shape(numpyro.handlers.seed(program, 0), jax.ShapeDtypeStruct(tau.shape, float))
+        sites = _trace(program, (tau,))
     except ModelError:
         raise
     except Exception as error:
@@ -169,8 +177,6 @@ def _sites(model: Model, tau: np.ndarray) -> dict[str, dist.Distribution]:
     if getattr(shape, "shape", None) != tau.shape:
         got = getattr(shape, "shape", type(shape).__name__)
         raise ModelError(f"returns shape {got}, expected that of tau, {tau.shape}", field=field)
-    for name, fn in sites.items():
-        _check_site(model, name, fn)
     if not sites:
         raise ModelError("samples no parameter", field=field)
     described = {parameter.name for parameter in model.parameters}
@@ -192,12 +198,26 @@ def _trace(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]
         return jnp.zeros(())
 
     jax.eval_shape(run, *args)
-    for name, site in found.items():
-        if site["is_observed"]:
-            raise ModelError(
-                f"observes {name!r}", field="model", remedy="The engine adds the likelihood: return the curve"
-            )
     return {name: site["fn"] for name, site in found.items()}
+
+
+class _Checked(Messenger):
+    """Check each site against the contract before anything is drawn at it."""
+
+    def __init__(self, fn: Callable[..., Any], model: Model) -> None:
+        self.model = model
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample":
+            return
+        if msg["is_observed"]:
+            raise ModelError(
+                f"observes {msg['name']!r}",
+                field=f"model {self.model.name!r}",
+                remedy="The engine adds the likelihood: return the curve",
+            )
+        _check_site(self.model, msg["name"], msg["fn"])
 
 
 def _check_site(model: Model, name: str, fn: Any) -> None:

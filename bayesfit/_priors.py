@@ -84,7 +84,8 @@ def _from_text(text: str, field: str) -> tuple[str, dict[str, Any]]:
     except (SyntaxError, ValueError) as error:
         raise wrong from error
     names = _names(call.func.id, field)
-    if len(given) > len(names) or set(named) & set(names[: len(given)]):
+    doubled = len(named) < len(call.keywords) or set(named) & set(names[: len(given)])
+    if len(given) > len(names) or doubled:
         raise SettingsError(f"{call.func.id} takes {', '.join(names)}; got {text!r}", field=field)
     return call.func.id, {**dict(zip(names, given, strict=False)), **named}
 
@@ -104,8 +105,14 @@ def _from_numpyro(prior: dist.Distribution, field: str) -> tuple[str, dict[str, 
         bounded = family == "TwoSidedTruncatedDistribution"
         if bounded or type(prior.base_dist).__name__ != "Normal":
             raise SettingsError("only a normal truncated from below can be given", field=field)
-        return "TruncatedNormal", {"loc": prior.base_dist.loc, "scale": prior.base_dist.scale, "low": prior.low}
-    return family, {name: getattr(prior, name) for name in _names(family, field)}
+        values = {"loc": prior.base_dist.loc, "scale": prior.base_dist.scale, "low": prior.low}
+        return "TruncatedNormal", _per_bin(values, prior)
+    return family, _per_bin({name: getattr(prior, name) for name in _names(family, field)}, prior)
+
+
+def _per_bin(values: dict[str, Any], prior: dist.Distribution) -> dict[str, Any]:
+    """A distribution's values at its full batch shape; NumPyro leaves some of them at shape (1,)."""
+    return {name: np.broadcast_to(np.asarray(value), prior.batch_shape) for name, value in values.items()}
 
 
 def _names(family: str, field: str) -> tuple[str, ...]:
@@ -139,12 +146,13 @@ def as_numbers(value: Any, field: str) -> np.ndarray:
     Raises:
         SettingsError: not numbers, not finite, or more than one dimension.
     """
-    if isinstance(value, bool):
-        raise SettingsError(f"got {value!r}, expected a number", field=field)
     try:
-        array = np.asarray(value, dtype=float)
-    except (TypeError, ValueError) as error:
+        array = np.asarray(value)
+    except ValueError as error:
         raise SettingsError(f"got {value!r}, expected a number or one number a bin", field=field) from error
+    if array.dtype.kind not in "fiu":
+        raise SettingsError(f"got {value!r}, expected a number or one number a bin", field=field)
+    array = array.astype(float)
     if array.ndim > 1 or not np.all(np.isfinite(array)):
         raise SettingsError("expected a finite number or one finite number a bin", field=field)
     return array

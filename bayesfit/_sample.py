@@ -94,7 +94,7 @@ class Draws:
 
     def replace(self, places: np.ndarray, longer: Draws) -> None:
         """Put the draws of a longer run in the place of these bins', those of them that it has finished."""
-        finished = longer.done == longer.made.max(initial=0)
+        finished = longer.done >= self.done[places]
         for mine, theirs in ((self.values, longer.values), (self.stats, longer.stats)):
             for name, array in theirs.items():
                 mine[name][places[finished]] = array[finished]

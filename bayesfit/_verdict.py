@@ -12,7 +12,6 @@ from bayesfit._sample import LARGEST_RHAT, LEAST_ESS
 LARGEST_DIVERGENT_SHARE = 0.005
 LARGEST_DEEP_SHARE = 0.01
 LARGEST_WIDTH = 0.5
-SPREAD_OF_MODES = 1.5
 CHI2_SIGMAS = 5.0
 CORRELATION_SIGMAS = 5.0
 OUTLIER_SIGMAS = 8.0
@@ -90,6 +89,10 @@ def unusable(points: int, needed: int) -> Verdict:
 def judge(evidence: Evidence) -> Verdict:
     """Weigh one bin's evidence. The first of these that applies names the verdict: interrupted, multimodal or
     poor_mixing, misfit, not_identified; all that apply are in the reason."""
+    if evidence.potential.shape[1] == 0:
+        return Verdict(
+            "interrupted", f"0 of {evidence.wanted} draws were made", dict.fromkeys(NUMBERS, float("nan")), {}
+        )
     numbers = _numbers(evidence)
     widths = {name: prior_width_ratio(evidence.draws[name], q) for name, q in evidence.prior_quantiles.items()}
     found = [
@@ -162,10 +165,11 @@ def _mixing(evidence: Evidence, numbers: dict[str, float]) -> list[tuple[str, st
 
 
 def _apart(evidence: Evidence) -> bool:
-    """Whether chains differ between each other by more than within themselves, in some parameter's ranks."""
+    """Whether, in some parameter, some chains lie wholly above the others (between their 5 % and 95 % quantiles)."""
     for draws in evidence.draws.values():
-        ranks = np.argsort(np.argsort(draws, axis=None)).reshape(draws.shape)
-        if np.std(ranks.mean(axis=1)) > SPREAD_OF_MODES * np.mean(np.std(ranks, axis=1)):
+        low, high = np.quantile(draws, [0.05, 0.95], axis=1)
+        order = np.argsort(low)
+        if np.any(low[order][1:] > np.maximum.accumulate(high[order])[:-1]):
             return True
     return False
 
