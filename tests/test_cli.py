@@ -130,13 +130,13 @@ def test_no_bin_ok_is_told_by_the_exit_code(call, tmp_path):
 
 
 def test_ctrl_c_keeps_the_draws_and_ends_soon(environment, tmp_path):
-    arguments = ["run", "data/table_sim.csv", "-o", tmp_path, "--set", "draws=1000000"]
+    arguments = ["run", "data/table_sim.csv", "-o", tmp_path, "--set", "draws=1000000", "--set", "warmup=100"]
     process = subprocess.Popen([PROGRAM, *arguments], env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     time.sleep(25)
     process.send_signal(signal.SIGINT)
     asked = time.monotonic()
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert time.monotonic() - asked < 30
+    assert time.monotonic() - asked < 60  # it waits for a compilation that is under way
     assert "interrupted" in errors
     assert "Traceback" not in errors
