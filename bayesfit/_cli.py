@@ -155,8 +155,11 @@ def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: 
 
 def _start_jax() -> None:
     """One CPU device a core, and compiled programs kept between runs; before JAX starts."""
+    import gc
+
     import jax
 
+    gc.set_threshold(200_000, 50, 50)  # tracing makes many small objects that live on
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesfit" / "jax"
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
     jax.config.update("jax_compilation_cache_dir", str(cache))
