@@ -12,12 +12,13 @@ import xarray as xr
 
 from bayesfit._curves import error_ratio
 from bayesfit._devices import Spread, batches, gather, place, take
-from bayesfit._estimate import Estimate
+from bayesfit._estimate import BINS, Estimate
+from bayesfit._lane import MAX_TREE_DEPTH
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._prepare import Problem
 from bayesfit._registry import get_pipeline, source_of
 from bayesfit._result import CONVENTION, describe, provenance, tree
-from bayesfit._sample import BINS, LANES, MAX_TREE_DEPTH, Draws
+from bayesfit._sample import LANES, Draws
 from bayesfit._settings import FitSettings, as_text
 from bayesfit._verdict import NUMBERS, Evidence, Verdict, judge, unusable
 
@@ -50,17 +51,22 @@ def assemble(
         "constant_data": curves.drop_vars("g2").assign(pinned),
         "point_estimate": _point_estimate(problem, usable, estimates, count),
         "fit_curve": band,
-        "diagnostics": _diagnostics(verdicts, problem, curves).assign(thin=("q_bin", _thin(draws, usable, count))),
+        "diagnostics": _diagnostics(verdicts, problem, curves).assign(_means(draws, usable, count)),
     }
     return tree(groups, curves, _attrs(curves, problem, settings))
 
 
-def _thin(draws: Draws | None, usable: np.ndarray, count: int) -> np.ndarray:
-    """Transitions for each kept draw: 1, more where a bin needed a longer run, 0 where none was made."""
-    thin = np.zeros(count, int)
+def _means(draws: Draws | None, usable: np.ndarray, count: int) -> dict[str, Any]:
+    """What it took to sample each bin, `escalation` in a word, and `thin`: transitions for each kept draw, 0 where
+    none was made."""
+    thin, adaptations = np.zeros((2, count), int)
     if draws is not None:
-        thin[usable] = draws.thin
-    return thin
+        thin[usable], adaptations[usable] = draws.thin, draws.adaptations
+    words = np.select([adaptations > 1, thin > 1, thin > 0], ["readapted", "longer", "none"], "")
+    return {
+        "thin": ("q_bin", thin, {"long_name": "transitions for each kept draw"}),
+        "escalation": ("q_bin", words.astype(object), {"long_name": "means beyond the plain run that the bin needed"}),
+    }
 
 
 def _pinned(problem: Problem) -> set[str]:
@@ -156,7 +162,7 @@ def _point_estimate(problem: Problem, usable: np.ndarray, estimates: Estimate | 
 
 
 @lru_cache(maxsize=32)
-def _mean_curves(posterior: Posterior, devices: int) -> Spread:
+def _mean_curves(posterior: Posterior) -> Spread:
     def curves(bin: Bin, values: dict[str, Any]) -> tuple[Any, Any]:
         means = jax.vmap(lambda v: posterior.mean(v, bin))(values)
         return jnp.mean(means, axis=0), jnp.quantile(means, jnp.array(BAND), axis=0)
@@ -170,11 +176,12 @@ def _bands(problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr
     arrays = np.full((3, count, length), np.nan)
     done = int(draws.done.max(initial=0)) if draws is not None else 0
     if draws is not None and done:
-        run = _mean_curves(problem.posterior, jax.local_device_count())
+        run = _mean_curves(problem.posterior)
         bins = take(problem.bins, usable)
-        for index in batches(usable.size, BINS):
+        devices = min(jax.local_device_count(), -(-usable.size // BINS))
+        for index in batches(usable.size, BINS, devices):
             values = {name: _thinned(array[index], draws.done[index]) for name, array in draws.values.items()}
-            mean, band = gather(run(place(take(bins, index)), place(values)))
+            mean, band = gather(run(place(take(bins, index), devices), place(values, devices)))
             arrays[0, usable[index]] = mean[:, :length]
             arrays[1:, usable[index]] = np.moveaxis(band, 1, 0)[:, :, :length]
     names = ("mean", "lower", "upper")

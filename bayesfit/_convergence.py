@@ -6,6 +6,8 @@ tests hold the two together. Arrays have shape (..., chain, draw). A constant se
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtri
@@ -13,11 +15,16 @@ from scipy.special import ndtri
 Array = np.ndarray
 
 
+def worst(x: Array) -> tuple[float, float, float]:
+    """The largest R-hat, and the smallest bulk and tail effective sample size, of series (series, chain, draw)."""
+    return float(np.max(rhat(x))), float(np.min(ess_bulk(x))), float(np.min(ess_tail(x)))
+
+
 def rhat(x: Array) -> Array:
     """The larger of rank-normalised split R-hat and folded rank-normalised split R-hat; (...)."""
     split = _split(x)
     folded = np.abs(split - np.median(split, axis=(-2, -1), keepdims=True))
-    return np.maximum(_plain_rhat(_rank_normal(split)), _plain_rhat(_rank_normal(folded)))
+    return np.max(_plain_rhat(_rank_normal(np.stack([split, folded]))), axis=0)
 
 
 def ess_bulk(x: Array) -> Array:
@@ -27,8 +34,8 @@ def ess_bulk(x: Array) -> Array:
 
 def ess_tail(x: Array) -> Array:
     """The smaller effective sample size of the 5 % and the 95 % quantile; (...)."""
-    low, high = np.quantile(x, [0.05, 0.95], axis=(-2, -1), keepdims=True)
-    ess = np.minimum(_ess(_split((x <= low).astype(float))), _ess(_split((x <= high).astype(float))))
+    levels = np.quantile(x, [0.05, 0.95], axis=(-2, -1), keepdims=True)
+    ess = np.min(_ess(_split((x <= levels).astype(float))), axis=0)
     return np.where(np.isnan(x).any(axis=(-2, -1)), np.nan, ess)
 
 
@@ -39,26 +46,33 @@ def _split(x: Array) -> Array:
 
 
 def _rank_normal(x: Array) -> Array:
-    """Normal scores of the ranks over all chains (Blom's offsets)."""
+    """Normal scores of the ranks over all chains (Blom's offsets); equal values share their mean rank."""
     flat = x.reshape(*x.shape[:-2], -1)
-    ranks = _ranks(flat)
-    return ndtri((ranks - 0.375) / (flat.shape[-1] + 0.25)).reshape(x.shape)
+    order = np.argsort(flat, axis=-1)
+    scores = np.empty(flat.shape)
+    np.put_along_axis(scores, order, _scores(flat.shape[-1])[_twice_ranks(flat, order)], axis=-1)
+    scores[np.isnan(flat).any(axis=-1)] = np.nan
+    return scores.reshape(x.shape)
 
 
-def _ranks(x: Array) -> Array:
-    """Ranks from 1 along the last axis; equal values share their mean rank."""
-    order = np.argsort(x, axis=-1)
+@lru_cache(maxsize=8)
+def _scores(count: int) -> Array:
+    """Normal score of every half rank: of rank r at place 2 r."""
+    return ndtri((np.arange(2 * count + 1) / 2 - 0.375) / (count + 0.25))
+
+
+def _twice_ranks(x: Array, order: Array) -> Array:
+    """Twice the ranks, from 1, of sorted values along the last axis, an integer also where values share a rank."""
     ordered = np.take_along_axis(x, order, axis=-1)
-    place = np.broadcast_to(np.arange(x.shape[-1]), x.shape)
+    place = np.arange(x.shape[-1])
     rises = np.diff(ordered, axis=-1) != 0
+    if rises.all():
+        return np.broadcast_to(2 * place + 2, x.shape)
     edge = np.ones((*x.shape[:-1], 1), bool)
     first = np.maximum.accumulate(np.where(np.concatenate([edge, rises], axis=-1), place, 0), axis=-1)
     last = np.where(np.concatenate([rises, edge], axis=-1), place, x.shape[-1])
     last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
-    ranks = np.empty(x.shape)
-    np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=-1)
-    ranks[np.isnan(x).any(axis=-1)] = np.nan
-    return ranks
+    return first + last + 2
 
 
 def _plain_rhat(x: Array) -> Array:

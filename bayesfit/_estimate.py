@@ -13,19 +13,27 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optimistix as optx
 from jax.scipy.special import logsumexp
 
+from bayesfit._devices import Spread, batches, gather, place, take
 from bayesfit._jump import CENTERS, Mixture, mixture
 from bayesfit._posterior import Bin, Posterior
+from bayesfit._work import Progress, Report, Stop
+
+BINS = 16
+FEW_BINS = 128  # up to here one device makes the estimates: a second one would cost more to compile than it saves
 
 SCOUTS = 1024
 STARTS = 6
 CLOUD = 128
+AT_ONCE = 128  # points looked at together, so that the processor's cache holds what is made of them
 SCORING_STEPS = 15
 QUANTILES = 65
 LEAST_ESS_PER_PARAMETER = 15.0
@@ -53,6 +61,41 @@ class Estimate(NamedTuple):
     proposals: Mixture
     importance_ess: Any
     prior_quantiles: Any
+
+
+@lru_cache(maxsize=32)
+def _estimator(posterior: Posterior, chains: int) -> Spread:
+    return Spread(lambda bin, words: estimate(posterior, bin, jax.random.wrap_key_data(words), chains))
+
+
+def _devices(count: int) -> int:
+    return 1 if count <= FEW_BINS else jax.local_device_count()
+
+
+def start_compiling(posterior: Posterior, bins: Bin, chains: int) -> Estimate:
+    """Begin to compile the estimator in the background; returns the shapes of what it makes of one batch."""
+    devices = _devices(len(bins.y))
+    index = next(batches(1, BINS, devices))
+    words = np.zeros((index.size, 2), np.uint32)
+    arguments = place(take(bins, index), devices), place(words, devices)
+    return _estimator(posterior, chains).start(*arguments).shapes(*arguments)[0]
+
+
+def estimate_bins(posterior: Posterior, bins: Bin, keys: Any, chains: int, report: Report, stop: Stop) -> Estimate:
+    """Estimates of all bins (leading axis), as NumPy arrays; of those that were done if a stop was asked for."""
+    run = _estimator(posterior, chains)
+    count = len(bins.y)
+    devices = _devices(count)
+    words = np.asarray(jax.random.key_data(keys))
+    parts = []
+    for index in batches(count, BINS, devices):
+        if stop.asked:
+            break
+        parts.append(gather(run(place(take(bins, index), devices), place(words[index], devices))))
+        report(Progress("estimate", count, min(count, len(parts) * index.size)))
+    if not parts:
+        raise KeyboardInterrupt
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:count], *parts)
 
 
 def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
@@ -217,7 +260,7 @@ def _importance(posterior: Posterior, bin: Bin, key: Any, scouts: Any, modes: An
         weight = -potential - proposal
         return jnp.where(jnp.isfinite(weight), weight, -jnp.inf), potential
 
-    log_weights, potentials = jax.vmap(log_weight)(points)
+    log_weights, potentials = jax.lax.map(log_weight, points, batch_size=AT_ONCE)
     return points, log_weights, jnp.min(potentials)
 
 
@@ -250,3 +293,29 @@ def _systematic(key: Any, weights: Any, count: int) -> Any:
     grid = (jnp.arange(count) + jax.random.uniform(key_offset)) / count
     index = jnp.searchsorted(jnp.cumsum(weights), grid * (1 - 1e-12))
     return jax.random.permutation(key_order, jnp.minimum(index, weights.size - 1))
+
+
+def readapt(old: Estimate, u: np.ndarray) -> Estimate:
+    """The estimate of one bin with frame, starts and proposals made anew from its draws u (chain, draw, param), pooled
+    over its chains; as it was where these have no covariance."""
+    size = u.shape[-1]
+    flat = u.reshape(-1, size)
+    mean, covariance = flat.mean(axis=0), np.atleast_2d(np.cov(flat.T))
+    try:
+        factor = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        return old
+    to_new = np.linalg.inv(factor)
+    centers = flat[np.linspace(0, len(flat) - 1, CENTERS).astype(int)]
+    masses = np.diff(old.proposals.edges[CENTERS - 1 :])
+    return old._replace(
+        center=old.center + old.frame @ mean,
+        frame=old.frame @ factor,
+        starts=(u[:, -1] - mean) @ to_new.T,
+        proposals=mixture(
+            (centers - mean) @ to_new.T,
+            (old.proposals.modes - mean) @ to_new.T,
+            to_new @ old.proposals.frames,
+            np.log(np.maximum(masses, np.finfo(float).tiny)),
+        ),
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +11,15 @@ import jax
 import numpy as np
 import xarray as xr
 
+from bayesfit import _estimate, _sample
 from bayesfit._assemble import assemble
 from bayesfit._devices import TRACING, take
 from bayesfit._errors import ModelError
 from bayesfit._model import Model
 from bayesfit._prepare import Problem, prepare
 from bayesfit._progress import progress_bar
-from bayesfit._sample import (
-    Report,
-    Schedule,
-    bin_keys,
-    estimate_bins,
-    sample_bins,
-    start_compiling,
-    stop_on_signal,
-    unconverged,
-)
 from bayesfit._settings import FitSettings
-
-ESCALATION = (4, 12)  # bins that have not converged are run this many times longer, and thinned evenly
+from bayesfit._work import Report, stop_on_signal
 
 
 def fit(
@@ -41,10 +30,11 @@ def fit(
     priors: Mapping[str, Any] | None = None,
     fixed: Mapping[str, Any] | None = None,
     chains: int = 4,
-    draws: int = 1000,
-    warmup: int = 200,
+    draws: int = 200,
+    warmup: int = 50,
+    target_ess: float = 400.0,
     seed: int = 0,
-    target_accept: float = 0.8,
+    target_accept: float = 0.6,
     progress: bool | Report = False,
 ) -> xr.DataTree:
     """Posterior of every bin by NUTS, with a verdict on each.
@@ -57,6 +47,11 @@ def fit(
             distribution; each value one number or one a bin. Amplitudes are `contrast` and `baseline`.
         fixed: parameter name to value, one number or one a bin (q_bin,).
         chains, draws, warmup: chains a bin, kept draws a chain, warm-up transitions before them.
+        target_ess: effective sample size, bulk and tail, that the kept draws of a bin's worst parameter should have
+            together, with R-hat at most 1.01. Chains that miss it go on to twice their length, of which every second
+            draw is kept, and so on up to 16,000 transitions, half-way through from a better frame. 0 for exactly
+            `draws` transitions after the warm-up, whatever they are worth, as where there are fewer than 1.5 draws for
+            each that the target asks for.
         seed: the same data, settings, seed and machine give the same bits; a bin's draws depend on no other bin.
         target_accept: acceptance rate that the step size is adapted to.
         progress: True for a progress bar on standard error, or a function that takes a `Progress`.
@@ -78,7 +73,13 @@ def fit(
         [('chain', 4), ('draw', 200), ('q_bin', 2)]
     """
     settings = FitSettings(
-        noise=noise, chains=chains, draws=draws, warmup=warmup, seed=seed, target_accept=target_accept
+        noise=noise,
+        chains=chains,
+        draws=draws,
+        warmup=warmup,
+        target_ess=target_ess,
+        seed=seed,
+        target_accept=target_accept,
     )
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(True))
@@ -89,31 +90,25 @@ def fit(
 
 
 def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Report) -> xr.DataTree:
-    """Estimate, sample and judge the bins that have points enough; those that are slow to converge get longer runs."""
+    """Estimate, sample and judge the bins that have points enough."""
     needed = len(problem.posterior.curve_names) + len(problem.posterior.marginal)
     usable = np.flatnonzero(problem.points >= max(needed, 1))
     if usable.size == 0:
         return assemble(curves, problem, settings, usable, None, None)
-    bins = take(problem.bins, usable)
-    keys = bin_keys(settings.seed, problem.identity[usable])
-    schedule = Schedule(settings.chains, settings.draws, settings.warmup, settings.target_accept)
-    posterior = problem.posterior
+    posterior, bins = problem.posterior, take(problem.bins, usable)
+    keys = _sample.bin_keys(settings.seed, problem.identity[usable])
+    schedule = _sample.Schedule(
+        settings.chains, settings.draws, settings.warmup, settings.target_accept, settings.target_ess
+    )
     with stop_on_signal() as stop:
-        start_compiling(posterior, bins, schedule)
-        estimates = estimate_bins(posterior, bins, keys, settings.chains, report, stop)
+        shapes = _estimate.start_compiling(posterior, bins, settings.chains)
+        _sample.start_compiling(posterior, bins, shapes, schedule)
+        estimates = _estimate.estimate_bins(posterior, bins, keys, settings.chains, report, stop)
         if not np.any(np.isfinite(estimates.mode_potential)):
             raise ModelError(
                 "its density is not finite at any prior draw, in any bin",
                 field=f"model {posterior.model.name!r}",
                 remedy="Does the program return NaN?",
             )
-        draws = sample_bins(posterior, bins, estimates, keys, schedule, report, stop)
-        for thin in ESCALATION:
-            if stop.asked:
-                break
-            slow = unconverged(draws, (*posterior.names, *posterior.marginal), schedule)
-            if slow.size:
-                longer = replace(schedule, thin=thin)
-                parts = take(bins, slow), take(estimates, slow), keys[slow]
-                draws.replace(slow, sample_bins(posterior, *parts, longer, report, stop))
+        draws = _sample.sample_bins(posterior, bins, estimates, keys, schedule, report, stop)
     return assemble(curves, problem, settings, usable, estimates, draws)

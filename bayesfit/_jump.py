@@ -7,10 +7,13 @@ the Metropolis-Hastings ratio keeps the target exact whatever the mixture (Tiern
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from bayesfit._nuts import Point, choose
 
 CENTERS = 64
 SHARE_OF_CENTERS = 0.6
@@ -18,16 +21,19 @@ FREEDOM = 4
 
 
 class Mixture(NamedTuple):
-    """Multivariate Student-t components with 4 degrees of freedom.
+    """Multivariate Student-t components with 4 degrees of freedom: alike kernels, and one for each mode.
 
-    `means` (component, param), `frames` and `inverses` (component, param, param), `weights` (component,):
-    probabilities, `heights` (component,): weight over volume.
+    `centers` (param, CENTERS) and `width` () are the kernels'; `modes` (mode, param), `frames` and `inverses` (mode,
+    param, param) the modes'. Of all components, kernels first: `edges` (component,), cumulative probabilities, and
+    `heights` (component,), probability over volume.
     """
 
-    means: Any
+    centers: Any
+    width: Any
+    modes: Any
     frames: Any
     inverses: Any
-    weights: Any
+    edges: Any
     heights: Any
 
 
@@ -39,48 +45,48 @@ def mixture(centers: Any, modes: Any, frames: Any, log_masses: Any) -> Mixture:
     """
     size = centers.shape[1]
     width = (4.0 / ((size + 2.0) * CENTERS)) ** (1.0 / (size + 4.0))
-    kernels = jnp.broadcast_to(width * jnp.eye(size), (CENTERS, size, size))
-    all_frames = jnp.concatenate([kernels, frames])
     masses = jax.nn.softmax(jnp.where(jnp.isfinite(log_masses), log_masses, -jnp.inf))
     masses = jnp.where(jnp.isfinite(masses), masses, 1.0 / masses.size)
     weights = jnp.concatenate([jnp.full(CENTERS, SHARE_OF_CENTERS / CENTERS), (1.0 - SHARE_OF_CENTERS) * masses])
-    volumes = jnp.prod(jnp.diagonal(all_frames, axis1=1, axis2=2), axis=1)
-    inverses = jnp.concatenate([jnp.broadcast_to(jnp.eye(size) / width, kernels.shape), jnp.linalg.inv(frames)])
-    return Mixture(jnp.concatenate([centers, modes]), all_frames, inverses, weights, weights / volumes)
+    volumes = jnp.concatenate(
+        [jnp.full(CENTERS, width**size), jnp.prod(jnp.diagonal(frames, axis1=1, axis2=2), axis=1)]
+    )
+    return Mixture(
+        centers.T, jnp.array(width), modes, frames, jnp.linalg.inv(frames), jnp.cumsum(weights), weights / volumes
+    )
 
 
 def propose(key: Any, proposals: Mixture) -> Any:
     """A draw (param,) from the mixture."""
     key_component, key_normal, key_uniform = jax.random.split(key, 3)
-    component = jnp.searchsorted(jnp.cumsum(proposals.weights), jax.random.uniform(key_component))
-    component = jnp.minimum(component, proposals.weights.size - 1)
     uniform = jax.random.uniform(key_uniform, (FREEDOM // 2,), minval=jnp.finfo(jnp.result_type(float)).tiny)
     stretch = jnp.sqrt(-2.0 * jnp.sum(jnp.log(uniform)) / FREEDOM)
-    normal = jax.random.normal(key_normal, proposals.means.shape[1:])
-    return proposals.means[component] + proposals.frames[component] @ (normal / stretch)
+    step = jax.random.normal(key_normal, proposals.modes.shape[1:]) / stretch
+    component = jnp.sum(proposals.edges < jax.random.uniform(key_component))
+    kernel = jnp.minimum(component, CENTERS - 1)
+    mode = jnp.clip(component - CENTERS, 0, len(proposals.modes) - 1)
+    near = proposals.centers[:, kernel] + proposals.width * step
+    far = proposals.modes[mode] + proposals.frames[mode] @ step
+    return jnp.where(component < CENTERS, near, far)
 
 
 def log_density(u: Any, proposals: Mixture) -> Any:
     """Log density of the mixture at u (param,), up to a constant that depends on the dimension alone."""
-    r = jnp.einsum("kij,kj->ki", proposals.inverses, u - proposals.means)
-    x = 1.0 + jnp.sum(r**2, axis=1) / FREEDOM
+    near = jnp.sum((u[:, None] - proposals.centers) ** 2, axis=0) / proposals.width**2
+    far = jnp.sum(jnp.sum(proposals.inverses * (u - proposals.modes)[:, None, :], axis=2) ** 2, axis=1)
+    x = 1.0 + jnp.concatenate([near, far]) / FREEDOM
     power = FREEDOM + u.size
-    heights = x ** -(power // 2) * (x**-0.5 if power % 2 else 1.0)
+    heights = x ** -(power // 2) * (jax.lax.rsqrt(x) if power % 2 else 1.0)
     return jnp.log(jnp.sum(proposals.heights * heights))
 
 
-def jump(key: Any, state: Any, proposals: Mixture, potential: Any) -> tuple[Any, Any]:
-    """One Metropolis-Hastings step on a NumPyro `HMCState`: the state after it, and whether it moved."""
+def jump(key: Any, point: Point, proposals: Mixture, potential: Callable[[Any], tuple[Any, Any]]) -> tuple[Point, Any]:
+    """One Metropolis-Hastings step from a point: the point after it, and whether it moved; `potential` takes a position
+    (param,) to potential and gradient (param,)."""
     key_propose, key_accept = jax.random.split(key)
     u = propose(key_propose, proposals)
-    energy, gradient = jax.value_and_grad(potential)(u)
-    log_ratio = state.potential_energy - energy + log_density(state.z, proposals) - log_density(u, proposals)
-    finite = jnp.isfinite(energy) & jnp.all(jnp.isfinite(gradient))
+    value, gradient = potential(u)
+    log_ratio = point.potential - value + log_density(point.u, proposals) - log_density(u, proposals)
+    finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
     moved = finite & (jnp.log(jax.random.uniform(key_accept)) < log_ratio)
-    keep = lambda new, old: jnp.where(moved, new, old)  # noqa: E731
-    after = state._replace(
-        z=keep(u, state.z),
-        z_grad=keep(gradient, state.z_grad),
-        potential_energy=keep(energy, state.potential_energy),
-    )
-    return after, moved
+    return choose(moved, Point(u, point.momentum, value, gradient), point), moved

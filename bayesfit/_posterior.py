@@ -252,18 +252,22 @@ class Posterior:
         return bin.priors["contrast"].get("low", 0.0)
 
     def _conditional(self, curve: Curve, scale: Any, bin: Bin) -> Amplitudes:
-        """Amplitudes given the rest. The baseline's prior enters as one more point, at shape 0; sums are centred on
-        their weighted mean, so that nothing cancels where the shape is nearly flat."""
+        """Amplitudes given the rest, from five sums over the points; the noise's scale divides none of them, so that
+        those of the data alone are the same at every step."""
         contrast_mean, contrast_sd = self._amplitude_prior("contrast", bin)
         baseline_mean, baseline_sd = self._amplitude_prior("baseline", bin)
-        y, shape, unit = ((array / scale) for array in (bin.y - curve.offset, curve.shape, curve.unit))
+        y, shape, unit = bin.y - curve.offset, curve.shape, curve.unit
+        unit_unit, unit_y = jnp.sum(unit * unit), jnp.sum(unit * y)
+        shape_unit, shape_shape, shape_y = jnp.sum(shape * unit), jnp.sum(shape * shape), jnp.sum(shape * y)
+        density = scale**-2
         prior_weight, contrast_weight = baseline_sd**-2, contrast_sd**-2
-        weight = jnp.sum(unit**2) + prior_weight
-        slope = jnp.sum(unit * shape) / weight
-        level = (jnp.sum(unit * y) + prior_weight * baseline_mean) / weight
-        rest = shape - slope * unit
-        precision = jnp.sum(rest**2) + prior_weight * slope**2 + contrast_weight
-        product = jnp.sum(rest * (y - level * unit)) - prior_weight * slope * (baseline_mean - level)
+        weight = density * unit_unit + prior_weight
+        slope = density * shape_unit / weight
+        level = (density * unit_y + prior_weight * baseline_mean) / weight
+        rest_rest = jnp.maximum(shape_shape - slope * (2.0 * shape_unit - slope * unit_unit), 0.0)
+        rest_y = shape_y - slope * unit_y - level * (shape_unit - slope * unit_unit)
+        precision = density * rest_rest + prior_weight * slope**2 + contrast_weight
+        product = density * rest_y - prior_weight * slope * (baseline_mean - level)
         contrast = (product + contrast_weight * contrast_mean) / precision
         return Amplitudes(contrast, precision**-0.5, level, slope, weight**-0.5)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bayesfit._sample import Progress, Report
+from bayesfit._work import Progress, Report
 
 
 @contextmanager

@@ -1,153 +1,109 @@
-"""NumPyro's NUTS kernel over all (bin, chain) lanes, in chunks.
+"""All lanes of all bins, by target: a bin's lanes run until its worst parameter has the wanted R-hat and effective
+sample size, and then make room for the next bin's.
 
-Each lane is one chain of one bin, in the whitened coordinates u of its bin's frame, z = center + frame @ u. The host
-drives chunks of transitions, and between chunks reports progress and looks whether it should stop.
+The host drives the devices in chunks. After each it takes in the draws that were made, looks at the bins that have
+enough of them, retires, continues or readapts these, and fills the free lanes from the queue. Kept draws are always
+`draws` a chain: where these do not suffice the chain goes on to twice its length, of which every second one is kept,
+and so on. Nothing that a bin's chains do depends on when they are looked at.
 """
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.infer.hmc import hmc
 
 from bayesfit import _convergence
-from bayesfit._devices import Spread, batches, gather, place, take
-from bayesfit._estimate import Estimate, estimate
-from bayesfit._jump import Mixture, jump
+from bayesfit._devices import Parts, Spread, batches, gather, place, take
+from bayesfit._estimate import Estimate, readapt
+from bayesfit._lane import Lane, advance, standing
 from bayesfit._posterior import Bin, Posterior
+from bayesfit._work import Progress, Report, Stop
 
-BINS = 16
-FEW_BINS = 128  # up to here one device makes the estimates: a second one would cost more to compile than it saves
 LANES = 64
-CHUNK = 50
-MAX_TREE_DEPTH = 8
+BLOCK, BLOCKS = 50, 64
 LARGEST_RHAT = 1.01
 LEAST_ESS = 400.0
+HEADROOM = 1.5  # independent draws have an estimated effective sample size that is often below their number
+LONGEST = 16_000
+READAPTED_AT = 8
+STATS = ("potential", "energy", "n_steps", "acceptance_rate", "step_size", "diverging", "jumped")
 
-
-class Lane(NamedTuple):
-    """What one chain of one bin needs; with a leading axis, of many."""
-
-    bin: Bin
-    center: Any
-    frame: Any
-    start: Any
-    proposals: Mixture
-    key: Any
-
-
-class Transition(NamedTuple):
-    """What one transition leaves: constrained values, and the sampler's statistics."""
-
-    values: dict[str, Any]
-    potential: Any
-    energy: Any
-    n_steps: Any
-    acceptance_rate: Any
-    step_size: Any
-    diverging: Any
-    jumped: Any
-
-
-@dataclass
-class Progress:
-    """How far the work is: bins done of all, draws of the present batch, its worst R-hat, divergences, seconds left,
-    and the share of the whole stage that is done."""
-
-    stage: str
-    bins: int
-    bins_done: int = 0
-    draws_done: int = 0
-    draws: int = 0
-    worst_rhat: float = float("nan")
-    divergences: int = 0
-    seconds_left: float = float("nan")
-    share: float = 0.0
-
-
-Report = Callable[[Progress], None]
-
-
-@dataclass
-class Draws:
-    """Draws of every bin: `values` and `stats` hold arrays (bin, chain, draw), NaN where a draw was not made."""
-
-    values: dict[str, np.ndarray] = field(default_factory=dict)
-    stats: dict[str, np.ndarray] = field(default_factory=dict)
-    made: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), int))
-    thin: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
-
-    @property
-    def done(self) -> np.ndarray:
-        """Draws that every chain of a bin has made (bin,)."""
-        return self.made.min(axis=1)
-
-    def replace(self, places: np.ndarray, longer: Draws) -> None:
-        """Put the draws of a longer run in the place of these bins', those of them that it has finished."""
-        finished = longer.done >= self.done[places]
-        for mine, theirs in ((self.values, longer.values), (self.stats, longer.stats)):
-            for name, array in theirs.items():
-                mine[name][places[finished]] = array[finished]
-        self.thin[places[finished]] = longer.thin[finished]
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How each chain runs: `warmup` transitions, then `draws` kept ones, every `thin`-th."""
+    """How each chain runs: `warmup` transitions, then as many as it takes for `draws` kept ones that reach, all chains
+    together, `target_ess` in every parameter; exactly `draws` where the target is 0, or too high for so few draws."""
 
     chains: int
     draws: int
     warmup: int
     target_accept: float
-    thin: int = 1
+    target_ess: float = 0.0
 
     @property
-    def transitions(self) -> int:
-        """All transitions of a chain."""
-        return self.warmup + self.draws * self.thin
-
-    def kept(self, transition: np.ndarray) -> np.ndarray:
-        """Which of these transitions, counted from 0, are kept."""
-        after = transition - self.warmup + 1
-        return (after > 0) & (after % self.thin == 0) & (transition < self.transitions)
+    def fixed(self) -> bool:
+        """Whether the number of transitions is fixed beforehand."""
+        return not 0.0 < HEADROOM * self.target_ess <= self.chains * self.draws
 
 
-class Stop:
-    """Set by the first Ctrl-C (or SIGTERM); the second one raises."""
+@dataclass
+class Draws:
+    """Kept draws of every bin: `values` and `stats` hold arrays (bin, chain, draw), NaN where a draw was not made. For
+    each bin, `done` counts the draws that every chain has, `thin` the transitions for each of them, and `adaptations`
+    how often its frame was made: twice where it was readapted."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    values: dict[str, np.ndarray]
+    stats: dict[str, np.ndarray]
+    done: np.ndarray
+    thin: np.ndarray
+    adaptations: np.ndarray
+
+    def put(self, flight: Flight, values: Arrays, stats: Arrays, bins: int, schedule: Schedule) -> None:
+        """Set the draws (chain, draw) of one bin of so many."""
+        shape = (bins, schedule.chains, schedule.draws)
+        for store, arrays in ((self.values, values), (self.stats, stats)):
+            for name, array in arrays.items():
+                made = array.shape[1]
+                if name not in store:
+                    store[name] = np.full(shape, np.nan)
+                whole = store[name]
+                whole[flight.bin, :, :made], whole[flight.bin, :, made:] = array, np.nan
+                self.done[flight.bin] = made
+        self.thin[flight.bin], self.adaptations[flight.bin] = flight.thin, 1 + flight.attempt
 
 
-@contextmanager
-def stop_on_signal() -> Iterator[Stop]:
-    """Turn the first SIGINT or SIGTERM into a wish to stop at the next chunk; only in the main thread."""
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
+@dataclass
+class Flight:
+    """One bin on its way: `rows` holds, for each chain, tables (transition, column) of what was drawn."""
 
-    def ask(number: int, frame: Any) -> None:
-        if stop.asked:
-            raise KeyboardInterrupt
-        stop.asked = True
+    bin: int
+    thin: int = 1
+    attempt: int = 0
+    rows: list[list[np.ndarray]] = field(default_factory=list)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    @property
+    def made(self) -> int:
+        """Transitions that every chain has made."""
+        return min(sum(map(len, rows)) for rows in self.rows)
+
+    def kept(self, schedule: Schedule) -> np.ndarray:
+        """Every `thin`-th transition after the warm-up, at most `draws` a chain; (chain, draw, column)."""
+        end = schedule.warmup + schedule.draws * self.thin
+        chosen = slice(schedule.warmup + self.thin - 1, min(end, self.made), self.thin)
+        return np.stack([np.concatenate(rows)[chosen] for rows in self.rows])
+
+    def ready(self, schedule: Schedule) -> bool:
+        """Whether every chain has all the draws that are to be kept."""
+        return self.made >= schedule.warmup + schedule.draws * self.thin
 
 
 def bin_keys(seed: int, identity: np.ndarray) -> Any:
@@ -157,201 +113,227 @@ def bin_keys(seed: int, identity: np.ndarray) -> Any:
     return fold(jnp.asarray(identity))
 
 
-def estimate_bins(posterior: Posterior, bins: Bin, keys: Any, chains: int, report: Report, stop: Stop) -> Estimate:
-    """Estimates of all bins (leading axis), as NumPy arrays; of those that were done if a stop was asked for."""
-    run = _estimator(posterior, chains, jax.local_device_count())
-    count = len(bins.y)
-    devices = 1 if count <= FEW_BINS else None
-    data = np.asarray(jax.random.key_data(keys))
-    parts = []
-    for index in batches(count, BINS, devices):
-        if stop.asked:
-            break
-        parts.append(gather(run(place(take(bins, index), devices), place(data[index], devices))))
-        report(Progress("estimate", count, min(count, len(parts) * index.size)))
-    if not parts:
-        raise KeyboardInterrupt
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:count], *parts)
+def _chain_words(keys: Any, chains: int) -> np.ndarray:
+    """Data of each chain's random keys, one for its walk and one for its amplitudes, for each of two attempts; (bin,
+    attempt, role, chain, word)."""
+
+    def one(key: Any, attempt: Any, role: Any, chain: Any) -> Any:
+        return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(key, chain), 2 * attempt + role))
+
+    for axes in ((None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None)):
+        one = jax.vmap(one, axes)
+    return np.asarray(one(keys, jnp.arange(2), jnp.arange(2), jnp.arange(chains)))
 
 
 @lru_cache(maxsize=32)
-def _estimator(posterior: Posterior, chains: int, devices: int) -> Spread:
-    return Spread(lambda bin, data: estimate(posterior, bin, jax.random.wrap_key_data(data), chains))
+def _advancing(posterior: Posterior) -> Spread:
+    return Spread(partial(advance, posterior))
 
 
-def start_compiling(posterior: Posterior, bins: Bin, schedule: Schedule) -> None:
-    """Begin to compile everything in the background, the estimates first."""
-    devices = jax.local_device_count()
-    few = 1 if len(bins.y) <= FEW_BINS else None
-    index = next(batches(1, BINS, few))
-    words = np.asarray(jax.random.key_data(jax.random.key(0)))
-    estimator = _estimator(posterior, schedule.chains, devices)
-    arguments = place(take(bins, index), few), place(np.tile(words, (index.size, 1)), few)
-    estimator.start(*arguments)
-    first = take(bins, next(batches(1, LANES)))
-    width, size = len(first.y), len(posterior.names)
-    eye = np.broadcast_to(np.eye(size), (width, size, size))
-    empty = estimator.shapes(*arguments)[0]
-    proposals = jax.tree.map(lambda leaf: np.zeros((width, *leaf.shape[1:])), empty.proposals)
-    lanes = place(Lane(first, eye[:, 0], eye, eye[:, 0], proposals, np.tile(words, (width, 1))))
-    begin, advance = _kernel(posterior, schedule.warmup, schedule.target_accept, devices)
-    begin.start(lanes)
-    advance.start(begin.shapes(lanes), lanes)
+@lru_cache(maxsize=32)
+def _constraining(posterior: Posterior) -> Spread:
+    """Constrained values (draw,) of one chain, the amplitudes drawn, at positions u (draw, param); `first` is the
+    number of the first draw."""
+
+    def constrain(block: tuple[Bin, Any, Any, Any, Any, Any]) -> Any:
+        bin, center, frame, u, words, first = block
+
+        def one(u: Any, draw: Any) -> Any:
+            key = jax.random.fold_in(jax.random.wrap_key_data(words), draw)
+            return posterior.constrain(center + frame @ u, bin, key)
+
+        return jax.vmap(one)(u, first + jnp.arange(BLOCK))
+
+    return Spread(constrain)
+
+
+def seats_per_device(chains: int) -> int:
+    """How many bins run side by side on one device."""
+    return LANES // chains
+
+
+def start_compiling(posterior: Posterior, bins: Bin, estimates: Estimate, schedule: Schedule) -> None:
+    """Begin to compile everything in the background; `estimates` has the shapes of any batch of them."""
+    count = len(bins.y)
+    blank = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape[1:]), leaf.dtype), estimates)
+    work = Sampling(posterior, bins, blank, None, schedule)
+    work.advancing.start(work.lanes, work.walks, place(work.fresh, work.devices))
+    nobody = np.zeros(BLOCKS * work.devices, int)
+    u = np.zeros((nobody.size, BLOCK, len(posterior.names)))
+    work.constraining.start(work.constrainable(nobody, nobody, nobody, u, nobody))
 
 
 def sample_bins(
     posterior: Posterior, bins: Bin, estimates: Estimate, keys: Any, schedule: Schedule, report: Report, stop: Stop
 ) -> Draws:
     """Draws of all bins (leading axis of `bins`, `estimates` and `keys`)."""
-    begin, advance = _kernel(posterior, schedule.warmup, schedule.target_accept, jax.local_device_count())
-    count, chains = len(bins.y), schedule.chains
-    bin_of, chain_of = np.divmod(np.arange(count * chains), chains)
-    data = np.asarray(jax.random.key_data(jax.vmap(lambda k: _chain_keys(k, chains))(keys)))
-    result = Draws(made=np.zeros((count, chains), int), thin=np.full(count, schedule.thin))
-    tell = _teller(count, schedule, report)
-    for index in batches(count * chains, LANES):
-        if stop.asked:
-            break
-        b, c = bin_of[index], chain_of[index]
-        lanes = Lane(
-            take(bins, b),
-            estimates.center[b],
-            estimates.frame[b],
-            estimates.starts[b, c],
-            take(estimates.proposals, b),
-            data[b, c],
-        )
-        real = np.unique(index).size
-        transitions = _run_batch(begin, advance, lanes, schedule, partial(tell, int(index[0]), real), stop)
-        _store(result, transitions, b[:real], c[:real], count, schedule)
-    return result
-
-
-def _teller(bins: int, schedule: Schedule, report: Report) -> Callable[..., None]:
-    """A function that reports how far the sampling is, given the batch and the transitions it has made."""
+    work = Sampling(posterior, bins, estimates, keys, schedule)
     started = time.monotonic()
-
-    def tell(first: int, lanes: int, done: int, chunks: list[Transition]) -> None:
-        chains = schedule.chains
-        share = (first + lanes * done / schedule.transitions) / (bins * chains)
-        state = _progress(bins, first // chains, lanes // chains, chunks, schedule)
-        state.share, state.seconds_left = share, (time.monotonic() - started) * (1.0 / share - 1.0)
-        report(state)
-
-    return tell
+    while work.fill() and not stop.asked:
+        work.take_in(*work.advance())
+        work.settle()
+        report(work.progress(time.monotonic() - started))
+    work.store([flight for _, flight in work.seated() if not work.draws.done[flight.bin]])
+    return work.draws
 
 
-def _chain_keys(key: Any, chains: int) -> Any:
-    return jax.vmap(lambda chain: jax.random.fold_in(key, chain))(jnp.arange(chains))
+class Sampling:
+    """The bins of a dataset on their way: those that wait, those that have a seat, and the draws of those looked at.
 
+    A seat is one lane for each chain, side by side on one device.
+    """
 
-def _run_batch(
-    begin: Spread,
-    advance: Spread,
-    lanes: Lane,
-    schedule: Schedule,
-    tell: Callable[[int, list[Transition]], None],
-    stop: Stop,
-) -> Transition | None:
-    """The kept transitions of one batch of lanes, (lane, draw), as NumPy arrays; fewer if a stop was asked for."""
-    parts = place(lanes)
-    state = begin(parts)
-    chunks: list[Transition] = []
-    for done in range(0, schedule.transitions, CHUNK):
-        advanced = advance(state, parts)
-        state = [part[0] for part in advanced]
-        made = gather([part[1] for part in advanced])
-        kept = schedule.kept(np.arange(done, done + CHUNK))
-        if kept.any():
-            chunks.append(jax.tree.map(lambda array, kept=kept: array[:, kept], made))
-        tell(min(done + CHUNK, schedule.transitions), chunks)
-        if stop.asked:
-            break
-    if not chunks:
-        return None
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays, axis=1), *chunks)
+    def __init__(self, posterior: Posterior, bins: Bin, estimates: Estimate, keys: Any, schedule: Schedule) -> None:
+        count, chains = len(bins.y), schedule.chains
+        self.posterior, self.bins, self.schedule = posterior, bins, schedule
+        self.estimates: Estimate = jax.tree.map(np.array, estimates)
+        self.words = np.zeros((count, 2, 2, chains, 2), np.uint32) if keys is None else _chain_words(keys, chains)
+        self.advancing, self.constraining = _advancing(posterior), _constraining(posterior)
+        self.waiting = deque(Flight(bin) for bin in range(count))
+        per_device = seats_per_device(chains)
+        self.devices = min(jax.local_device_count(), -(-count // per_device))
+        first = np.arange(self.devices)[:, None] * LANES + np.arange(per_device) * chains
+        self.slots = first.reshape(-1, 1) + np.arange(chains)  # (seat, chain): the place of its lane
+        self.seats: list[Flight | None] = [None] * len(self.slots)
+        nobody = np.zeros(self.devices * LANES, int)
+        self.host = self._lanes(nobody, 0, nobody)
+        self.lanes, self.walks = place(self.host, self.devices), place(standing(self.host), self.devices)
+        self.fresh = np.zeros(self.devices * LANES, bool)
+        self.nothing = np.zeros((0, len(posterior.names) + len(STATS)))
+        self.draws = Draws({}, {}, *(np.zeros(count, int) for _ in range(3)))
+        self.retired, self.worst_rhat = 0, 1.0
 
-
-@lru_cache(maxsize=32)
-def _kernel(posterior: Posterior, warmup: int, target_accept: float, devices: int) -> tuple[Spread, Spread]:
-    """Compiled functions: lanes to first states, and (states, lanes) to (states, a chunk of transitions)."""
-
-    def potential_of(bin: Bin, center: Any, frame: Any) -> Callable[[Any], Any]:
-        return lambda u: posterior.potential(center + frame @ u, bin)
-
-    init, step = hmc(potential_fn_gen=potential_of, algo="NUTS")
-
-    def begin(lane: Lane) -> Any:
-        key, _ = jax.random.split(jax.random.wrap_key_data(lane.key))
-        return init(
-            lane.start,
-            warmup,
-            step_size=0.7,
-            dense_mass=False,
-            target_accept_prob=target_accept,
-            max_tree_depth=MAX_TREE_DEPTH,
-            model_args=(lane.bin, lane.center, lane.frame),
-            rng_key=key,
+    def _lanes(self, bin: np.ndarray, attempt: int, chain: np.ndarray) -> Lane:
+        """The lanes of these chains of these bins."""
+        return Lane(
+            take(self.bins, bin),
+            self.estimates.center[bin],
+            self.estimates.frame[bin],
+            self.estimates.starts[bin, chain],
+            take(self.estimates.proposals, bin),
+            self.words[bin, attempt, 0, chain],
+            np.full(bin.size, self.schedule.warmup, np.int32),
+            np.full(bin.size, self.schedule.target_accept),
         )
 
-    def advance(state: Any, lane: Lane) -> tuple[Any, Transition]:
-        _, key = jax.random.split(jax.random.wrap_key_data(lane.key))
+    def fill(self) -> bool:
+        """Give the free seats to the bins that wait; whether anyone is seated then."""
+        for seat, flight in enumerate(self.seats):
+            if flight is None and self.waiting:
+                self._seat(seat, self.waiting.popleft())
+        if self.fresh.any():
+            self.lanes = place(self.host, self.devices)
+        return bool(self.seated())
 
-        def transition(state: Any, _: None) -> tuple[Any, Transition]:
-            state = step(state, (lane.bin, lane.center, lane.frame), {})
-            key_jump, key_amplitudes = jax.random.split(jax.random.fold_in(key, state.i))
-            potential = potential_of(lane.bin, lane.center, lane.frame)
-            state, jumped = jump(key_jump, state, lane.proposals, potential)
-            values = posterior.constrain(lane.center + lane.frame @ state.z, lane.bin, key_amplitudes)
-            out = Transition(
-                values,
-                state.potential_energy,
-                state.energy,
-                state.num_steps,
-                state.accept_prob,
-                state.adapt_state.step_size,
-                state.diverging,
-                jumped,
-            )
-            return state, out
+    def seated(self) -> list[tuple[int, Flight]]:
+        """The seats that are taken, and by whom."""
+        return [(seat, flight) for seat, flight in enumerate(self.seats) if flight is not None]
 
-        return jax.lax.scan(transition, state, None, length=CHUNK)
+    def _seat(self, seat: int, flight: Flight) -> None:
+        """Start a bin's chains in this seat."""
+        chains = np.arange(self.schedule.chains)
+        self.seats[seat], flight.thin, flight.rows = flight, 1, [[self.nothing] for _ in chains]
+        lanes = self._lanes(np.full(chains.size, flight.bin), flight.attempt, chains)
+        for whole, part in zip(jax.tree.leaves(self.host), jax.tree.leaves(lanes), strict=True):
+            whole[self.slots[seat]] = part
+        self.fresh[self.slots[seat]] = True
 
-    return Spread(begin), Spread(advance)
+    def advance(self) -> tuple[np.ndarray, np.ndarray]:
+        """One chunk: a table (slot, round, column) of what each round left, and whether it did at all (slot, round)."""
+        advanced = self.advancing(self.lanes, self.walks, place(self.fresh, self.devices))
+        self.fresh[:] = False
+        self.walks = [walk for walk, _ in advanced]
+        left = gather([transition for _, transition in advanced])
+        return np.concatenate([left.u, *(getattr(left, name)[..., None] for name in STATS)], axis=-1), left.made
 
+    def take_in(self, table: np.ndarray, made: np.ndarray) -> None:
+        """Give every seated bin the transitions that its chains have ended."""
+        for seat, flight in self.seated():
+            for rows, slot in zip(flight.rows, self.slots[seat], strict=True):
+                rows.append(table[slot][made[slot]])
 
-def _store(result: Draws, transitions: Transition | None, bin: Any, chain: Any, bins: int, schedule: Schedule) -> None:
-    """Put one batch's transitions in their places."""
-    if transitions is None:
-        return
-    stats = transitions._asdict()
-    made = transitions.potential.shape[1]
-    for store, arrays in ((result.values, stats.pop("values")), (result.stats, stats)):
-        for name, array in arrays.items():
-            whole = store.setdefault(name, np.full((bins, schedule.chains, schedule.draws), np.nan))
-            whole[bin, chain, :made] = array[: len(bin)]
-    result.made[bin, chain] = made
+    def settle(self) -> None:
+        """Look at the bins that have all their draws. Those that meet the target, or have used up their means, leave
+        their seats; the others go on for longer, and after some time from a better frame."""
+        ready = [(seat, flight) for seat, flight in self.seated() if flight.ready(self.schedule)]
+        worst = [self.worst_rhat]
+        for (seat, flight), values in zip(ready, self.store([flight for _, flight in ready]), strict=True):
+            rhat, *ess = _convergence.worst(np.stack(list(values.values())))
+            worst.append(rhat)
+            reached = rhat <= LARGEST_RHAT and min(ess) >= self.schedule.target_ess
+            longest = self.schedule.draws * flight.thin * 2 > LONGEST
+            if self.schedule.fixed or reached or longest:
+                self.seats[seat] = None
+                self.retired += 1
+            elif flight.thin >= READAPTED_AT and flight.attempt == 0:
+                self._readapt(flight)
+                self._seat(seat, flight)
+            else:
+                flight.thin *= 2
+        self.worst_rhat = float(np.nanmax(worst[1:] or worst))
 
+    def _readapt(self, flight: Flight) -> None:
+        """Make a bin's frame, starts and global moves anew from its own draws, which are then forgotten."""
+        u = flight.kept(self.schedule)[..., : len(self.posterior.names)]
+        old = jax.tree.map(lambda array: array[flight.bin], self.estimates)
+        for whole, part in zip(jax.tree.leaves(self.estimates), jax.tree.leaves(readapt(old, u)), strict=True):
+            whole[flight.bin] = part
+        flight.attempt = 1
 
-def _progress(bins: int, before: int, now: int, chunks: list[Transition], schedule: Schedule) -> Progress:
-    """Progress of the present batch; R-hat over its bins that have all their chains in it."""
-    done = sum(chunk.potential.shape[1] for chunk in chunks)
-    state = Progress("sample" if schedule.thin == 1 else "escalate", bins, before, done, schedule.draws)
-    lanes = now * schedule.chains
-    if now and done >= 2 * CHUNK:
-        potential = np.concatenate([chunk.potential for chunk in chunks], axis=1)[:lanes]
-        series = potential.reshape(now, schedule.chains, -1)
-        state.worst_rhat = float(np.nanmax(_convergence.rhat(series), initial=1.0))
-        state.divergences = int(sum(chunk.diverging[:lanes].sum() for chunk in chunks))
-    if done >= schedule.draws:
-        state.bins_done = before + now
-    return state
+    def store(self, flights: list[Flight]) -> list[dict[str, np.ndarray]]:
+        """Keep the draws of these bins; returns the values (chain, draw) of every parameter for each."""
+        size = len(self.posterior.names)
+        kept = [flight.kept(self.schedule) for flight in flights]
+        values = self._constrained(flights, [table[..., :size] for table in kept])
+        for flight, table, of_bin in zip(flights, kept, values, strict=True):
+            stats = {name: table[..., size + column] for column, name in enumerate(STATS)}
+            self.draws.put(flight, of_bin, stats, len(self.bins.y), self.schedule)
+        return values
 
+    def _constrained(self, flights: list[Flight], positions: list[np.ndarray]) -> list[Arrays]:
+        """Values (chain, draw) of every parameter at positions u (chain, draw, param) of each bin, made in blocks of
+        one chain's draws, so that one program serves any number of draws."""
+        chains, size = self.schedule.chains, len(self.posterior.names)
+        blocks = -(-max((u.shape[1] for u in positions), default=0) // BLOCK)
+        u = np.zeros((len(flights), chains, blocks * BLOCK, size))
+        for whole, part in zip(u, positions, strict=True):
+            whole[:, : part.shape[1]] = part
+        shape = (len(flights), chains, blocks)
+        flight, chain, block = np.unravel_index(np.arange(np.prod(shape)), shape)
+        bin, attempt = np.array([(flight.bin, flight.attempt) for flight in flights], int).reshape(-1, 2).T
+        u = u.reshape(-1, BLOCK, size)
+        parts = []
+        for index in batches(len(u), BLOCKS, self.devices):
+            f = flight[index]
+            share = self.constrainable(bin[f], attempt[f], chain[index], u[index], block[index] * BLOCK)
+            parts.append(gather(self.constraining(share)))
+        names = parts[0] if parts else ()
+        joined = {name: np.concatenate([part[name] for part in parts])[: len(u)] for name in names}
+        rows = {name: array.reshape(len(flights), chains, -1) for name, array in joined.items()}
+        return [
+            {name: array[i, :, : part.shape[1]] for name, array in rows.items()} for i, part in enumerate(positions)
+        ]
 
-def unconverged(draws: Draws, names: tuple[str, ...], schedule: Schedule) -> np.ndarray:
-    """Places of bins whose worst parameter misses the wanted R-hat or ESS (in short runs, a quarter of the draws)."""
-    wanted = min(LEAST_ESS, 0.25 * schedule.chains * schedule.draws)
-    series = np.stack([draws.values[name] for name in names], axis=1)
-    worst = [_convergence.rhat(series).max(axis=1), _convergence.ess_bulk(series).min(axis=1)]
-    worst.append(_convergence.ess_tail(series).min(axis=1))
-    return np.flatnonzero(~((worst[0] <= LARGEST_RHAT) & (worst[1] >= wanted) & (worst[2] >= wanted)))
+    def constrainable(self, bin: Any, attempt: Any, chain: Any, u: np.ndarray, first: np.ndarray) -> Parts:
+        """What `constraining` takes for blocks of draws: their bins, attempts, chains, positions u (block, draw,
+        param) and first draws."""
+        data = take(self.bins, bin), self.estimates.center[bin], self.estimates.frame[bin], u
+        return place((*data, self.words[bin, attempt, 1, chain], first), self.devices)
+
+    def progress(self, seconds: float) -> Progress:
+        """How far the work is after so many seconds."""
+        schedule, bins = self.schedule, len(self.bins.y)
+        made = [flight.made - schedule.warmup for _, flight in self.seated()]
+        draws = [int(np.clip(count, 0, schedule.draws)) for count in made]
+        share = (self.retired + sum(draws) / schedule.draws) / bins
+        return Progress(
+            "sample",
+            bins,
+            bins_done=self.retired,
+            draws_done=min(draws, default=schedule.draws),
+            draws=schedule.draws,
+            worst_rhat=self.worst_rhat,
+            divergences=int(np.nansum(self.draws.stats.get("diverging", 0))),
+            seconds_left=seconds * (1.0 / share - 1.0) if share > 0 else float("nan"),
+            share=share,
+        )

@@ -1,18 +1,38 @@
 """Shared by all tests: JAX set up once, and one fit that many tests look at."""
 
+import os
 from pathlib import Path
 
 import jax
 import pytest
 
 import bayesfit
+from bayesfit import _assemble, _estimate, _sample
 
 ROOT = Path(__file__).parent.parent
 
 
 def pytest_configure(config):
-    """Two CPU devices, as the command line has on two cores, and a compilation cache for this run's processes."""
+    """Two CPU devices, as the command line has on two cores."""
     jax.config.update("jax_num_cpu_devices", 2)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compilation_cache(tmp_path_factory):
+    """One compilation cache for this run's processes; pytest's workers have folders under a common one."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_programs():
+    """Give back each module's compiled programs: a process may map a limited number of pieces of memory."""
+    yield
+    for cached in (_estimate._estimator, _sample._advancing, _sample._constraining, _assemble._mean_curves):
+        cached.cache_clear()
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

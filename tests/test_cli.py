@@ -14,7 +14,7 @@ import bayesfit
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = Path(sys.executable).parent / "bayesfit"
-QUICK = ["--set", "draws=300", "--set", "warmup=100"]
+QUICK = ["--set", "draws=300"]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_run_saves_a_result_and_a_picture(result):
 
 
 def test_run_agrees_with_python_to_the_bit(result, simulated):
-    from_python = bayesfit.fit(bayesfit.read(ROOT / "data" / "table_sim.csv"), draws=300, warmup=100)
+    from_python = bayesfit.fit(bayesfit.read(ROOT / "data" / "table_sim.csv"), draws=300)
     saved = bayesfit.load(result)
     np.testing.assert_array_equal(saved["posterior"].rate, from_python["posterior"].rate.astype(np.float32))
 
@@ -130,7 +130,7 @@ def test_no_bin_ok_is_told_by_the_exit_code(call, tmp_path):
 
 
 def test_ctrl_c_keeps_the_draws_and_ends_soon(environment, tmp_path):
-    arguments = ["run", "data/table_sim.csv", "-o", tmp_path, "--set", "draws=1000000", "--set", "warmup=100"]
+    arguments = ["run", "data/table_sim.csv", "-o", tmp_path, "--set", "draws=200000"]
     process = subprocess.Popen([PROGRAM, *arguments], env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     time.sleep(25)
     process.send_signal(signal.SIGINT)

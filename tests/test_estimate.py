@@ -7,8 +7,10 @@ import pytest
 from scipy.optimize import curve_fit
 
 import bayesfit
+from bayesfit._estimate import estimate_bins
 from bayesfit._prepare import prepare
-from bayesfit._sample import Stop, bin_keys, estimate_bins
+from bayesfit._sample import bin_keys
+from bayesfit._work import Stop
 
 DELAYS = 61
 

@@ -95,7 +95,7 @@ def test_attributes_can_be_saved_and_tell_where_the_result_comes_from(fitted):
 
 def test_fixed_parameters_move_to_the_constant_data(simulated):
     bins = simulated[0].isel(q_bin=[0, 1])
-    result = bayesfit.fit(bins, fixed={"beta": [0.9, 1.0], "baseline": 1.0}, draws=100, warmup=100)
+    result = bayesfit.fit(bins, fixed={"beta": [0.9, 1.0], "baseline": 1.0}, draws=100)
     assert not {"beta", "baseline"} & set(result["posterior"].data_vars)
     np.testing.assert_array_equal(result["constant_data"].beta, [0.9, 1.0])
     assert "mean_relaxation_time" in result["posterior"]
@@ -104,7 +104,7 @@ def test_fixed_parameters_move_to_the_constant_data(simulated):
 def test_a_prior_per_bin_pulls_each_bin_its_own_way(simulated):
     bins = simulated[0].isel(q_bin=[0, 0])
     tight = {"rate": {"family": "LogNormal", "loc": np.log([0.1, 0.4]), "scale": 0.001}}
-    rate = bayesfit.fit(bins, priors=tight, draws=100, warmup=100)["posterior"].rate.mean(("chain", "draw"))
+    rate = bayesfit.fit(bins, priors=tight, draws=100)["posterior"].rate.mean(("chain", "draw"))
     np.testing.assert_allclose(rate, [0.1, 0.4], rtol=0.02)
 
 
@@ -131,7 +131,7 @@ def test_wrong_settings_are_one_clear_line(simulated, arguments, message):
 
 def test_the_callers_configuration_stays(simulated):
     before = jax.config.jax_enable_x64
-    bayesfit.fit(simulated[0].isel(q_bin=[0]), "single_exponential", draws=20, warmup=20)
+    bayesfit.fit(simulated[0].isel(q_bin=[0]), "single_exponential", draws=20)
     assert jax.config.jax_enable_x64 == before is False
     assert jax.numpy.ones(1).dtype == np.float32
 
@@ -164,7 +164,7 @@ def test_interrupted_draws_are_the_first_of_the_whole_run(simulated, fitted):
 
 def test_all_bins_dead_gives_a_result_that_says_so(simulated):
     dead = simulated[0].isel(q_bin=[3])
-    result = bayesfit.fit(dead, draws=20, warmup=20)
+    result = bayesfit.fit(dead, draws=20)
     assert list(result["diagnostics"].verdict.values) == ["unusable_data"]
     assert {"rate", "contrast"} <= set(result["posterior"].data_vars)
 

@@ -125,7 +125,7 @@ def test_whole_fit_gives_the_certified_values():
     """Misra1a from data to result: least squares, its standard errors, and a posterior about them."""
     y, x, starts, certified, certified_sd, squares = parse("Misra1a")
     model, names = model_of("Misra1a", starts[:1])
-    result = bayesfit.fit(bayesfit.curves(x, y, None, delays=False), model, draws=500, warmup=300, chains=4)
+    result = bayesfit.fit(bayesfit.curves(x, y, None, delays=False), model, draws=500)
     point = result["point_estimate"].isel(q_bin=0)
     assert digits([point[n].item() for n in names], certified) >= DIGITS
     assert digits([point[f"{n}_sd"].item() for n in names], certified_sd) >= 4

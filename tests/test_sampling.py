@@ -18,16 +18,17 @@ from scipy import stats
 
 import bayesfit
 from bayesfit._convergence import ess_bulk
+from bayesfit._estimate import estimate_bins
 from bayesfit._prepare import prepare
-from bayesfit._sample import Schedule, Stop, bin_keys, estimate_bins, sample_bins
+from bayesfit._sample import Schedule, bin_keys, sample_bins
+from bayesfit._work import Stop
 
-WARMUP = 400
-DELAYS = 61  # one padded length and one number of warm-up steps, so that the tests share compiled programs
+DELAYS = 61  # one padded length, so that the tests share compiled programs
 LARGEST_Z = 4.0
 
 
 def fit(data, model="stretched_exponential", **options):
-    return bayesfit.fit(data, model, **{"warmup": WARMUP, "draws": 500, "seed": 3, **options})
+    return bayesfit.fit(data, model, **{"draws": 500, "seed": 3, **options})
 
 
 def assert_moments(draws, mean, sd):
@@ -177,7 +178,7 @@ def test_bits_do_not_depend_on_the_size_of_the_dataset(hard, fitted):
 
 
 def chains_of(data, schedule):
-    """Draws of one schedule, without the longer runs that `fit` gives to slow bins."""
+    """Draws of one schedule."""
     with jax.enable_x64(True):
         problem = prepare(data)
         keys = bin_keys(3, problem.identity)
@@ -186,35 +187,53 @@ def chains_of(data, schedule):
         return sample_bins(problem.posterior, problem.bins, estimates, keys, schedule, report, stop)
 
 
-def test_fewer_draws_are_the_first_of_more_and_thinned_ones_are_among_them(hard):
+def test_fewer_draws_are_the_first_of_more(hard):
     data = hard.isel(q_bin=[0, 6])
-    long, short, thinned = (
-        chains_of(data, Schedule(4, draws, WARMUP, 0.8, thin)) for draws, thin in ((730, 1), (70, 1), (240, 3))
-    )
+    long, short = (chains_of(data, Schedule(4, draws, 50, 0.6)) for draws in (430, 70))
     for name in NAMES:
-        assert long.values[name].shape == (2, 4, 730)
+        assert long.values[name].shape == (2, 4, 430)
         np.testing.assert_array_equal(short.values[name], long.values[name][..., :70])
-        np.testing.assert_array_equal(thinned.values[name], long.values[name][..., 2:720:3])
 
 
-@pytest.mark.parametrize("stage", ["sample", "escalate"])
+def test_longer_chains_are_thinned_evenly(hard):
+    """Kept draws of a chain that had to go on are every second, fourth, ... of the plain chain's."""
+    data = hard.isel(q_bin=[4, 6])
+    target = chains_of(data, Schedule(4, 60, 50, 0.6, target_ess=155.0))
+    thin = target.thin
+    assert thin.max() > 1, "neither bin had to go on: make the target higher"
+    assert (target.adaptations == 1).all()
+    plain = chains_of(data, Schedule(4, 60 * int(thin.max()), 50, 0.6))
+    for name in ("rate", "beta", "error_scale"):
+        for bin in (0, 1):
+            every = plain.values[name][bin, :, thin[bin] - 1 :: thin[bin]][:, :60]
+            np.testing.assert_array_equal(target.values[name][bin], every)
+
+
+@pytest.mark.parametrize("stage", ["estimate", "sample"])
 def test_a_stop_keeps_what_is_whole(hard, stage):
-    """In warm-up: nothing is there, and every bin says so. While slow bins run longer: their first runs are kept."""
+    """Before any draw: nothing is there, and every bin says so. After the first chunk: the draws made are kept."""
 
     def tell(progress):
         if progress.stage == stage:
             signal.raise_signal(signal.SIGINT)
 
-    # Sixteen draws of four chains hardly ever reach an R-hat of 1.01.
-    result = fit(hard, draws=16, progress=tell)
+    result = fit(hard, progress=tell)
     verdicts = np.delete(result["diagnostics"].verdict.values, [2, 3])
     rate = np.delete(result.posterior["rate"].values, [2, 3], axis=-1)
-    if stage == "sample":
-        assert set(verdicts) == {"interrupted"}
-        assert np.isnan(rate).all()
-    else:
-        assert "interrupted" not in verdicts
-        assert np.isfinite(rate).all()
+    assert set(verdicts) == {"interrupted"}
+    assert np.isnan(rate[:, -1]).all()
+
+
+def test_a_stop_keeps_bins_that_were_looked_at(hard):
+    """An unreachable target: every bin has its first draws, and runs longer when the stop comes."""
+
+    def tell(progress):
+        if progress.draws_done >= 100:
+            signal.raise_signal(signal.SIGINT)
+
+    result = fit(hard, draws=100, target_ess=266.0, warmup=20, progress=tell)
+    assert np.isfinite(np.delete(result.posterior["rate"].values, [2, 3], axis=-1)).all()
+    assert "interrupted" not in result["diagnostics"].verdict.values
 
 
 def test_the_callers_precision_is_left_alone(hard, fitted):
@@ -274,7 +293,7 @@ SCRIPT = """
     import bayesfit
     data, _ = bayesfit.simulate(bins=20, seed=2, dead_bin=3)
     assert jax.local_device_count() == {devices}
-    result = bayesfit.fit(data, "single_exponential", noise="stated", draws=60, warmup=60, chains=4)
+    result = bayesfit.fit(data, "single_exponential", noise="stated", draws=60, chains=4)
     assert not jax.config.jax_enable_x64
     result.posterior["rate"].values.tofile(sys.argv[1])
 """
