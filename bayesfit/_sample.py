@@ -199,6 +199,7 @@ class Sampling:
         self.host = self._lanes(nobody, 0, nobody)
         self.lanes, self.walks = place(self.host, self.devices), place(standing(self.host), self.devices)
         self.fresh = np.zeros(self.devices * LANES, bool)
+        self.inferred = (*posterior.names, *posterior.marginal)
         self.nothing = np.zeros((0, len(posterior.names) + len(STATS)))
         self.draws = Draws({}, {}, *(np.zeros(count, int) for _ in range(3)))
         self.retired, self.worst_rhat = 0, 1.0
@@ -258,7 +259,7 @@ class Sampling:
         ready = [(seat, flight) for seat, flight in self.seated() if flight.ready(self.schedule)]
         worst = [self.worst_rhat]
         for (seat, flight), values in zip(ready, self.store([flight for _, flight in ready]), strict=True):
-            rhat, *ess = _convergence.worst(np.stack(list(values.values())))
+            rhat, *ess = _convergence.worst(np.stack([values[name] for name in self.inferred]))
             worst.append(rhat)
             reached = rhat <= LARGEST_RHAT and min(ess) >= self.schedule.target_ess
             longest = self.schedule.draws * flight.thin * 2 > LONGEST

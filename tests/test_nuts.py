@@ -149,8 +149,8 @@ def test_an_ended_tree_stays_as_it_is():
 
 @pytest.mark.parametrize("wall", [jnp.inf, jnp.nan, 1e6])
 def test_a_wall_ends_the_tree_as_a_divergence_and_is_never_entered(wall):
-    potential = lambda u: jnp.where(u[0] > 0.0, wall, 0.5 * jnp.sum(u**2))  # noqa: E731
-    point = point_at(jnp.array([-0.01, 0.0, 0.0]), potential)
+    potential = lambda u: jnp.where(u[0] > 0.0, wall, 0.5 * jnp.sum((u + 2.0) ** 2))  # noqa: E731
+    point = point_at(jnp.array([-2.0, -2.0, -2.0]), potential)
     keys = jax.random.split(jax.random.key(5), 200)
     trees = jax.vmap(lambda key: full_tree(key, point, 0.5, potential))(keys)
     assert 0 < np.sum(trees.diverging) < 200
