@@ -30,9 +30,12 @@ LANES = 64
 BLOCK, BLOCKS = 50, 64
 LARGEST_RHAT = 1.01
 LEAST_ESS = 400.0
+LARGEST_DIVERGENT_SHARE = 0.005
 HEADROOM = 1.5  # independent draws have an estimated effective sample size that is often below their number
 LONGEST = 16_000
-READAPTED_AT = 8
+READAPTED_AT = 8  # draws are thinned this much before a bin begins again
+ATTEMPTS = 4
+CAREFUL = 0.9  # least acceptance rate that a readapted bin's step size aims at
 STATS = ("potential", "energy", "n_steps", "acceptance_rate", "step_size", "diverging", "jumped")
 
 Arrays = dict[str, np.ndarray]
@@ -59,7 +62,7 @@ class Schedule:
 class Draws:
     """Kept draws of every bin: `values` and `stats` hold arrays (bin, chain, draw), NaN where a draw was not made. For
     each bin, `done` counts the draws that every chain has, `thin` the transitions for each of them, and `adaptations`
-    how often its frame was made: twice where it was readapted."""
+    how often its frame was made: more than once where it was readapted."""
 
     values: dict[str, np.ndarray]
     stats: dict[str, np.ndarray]
@@ -114,7 +117,7 @@ def bin_keys(seed: int, identity: np.ndarray) -> Any:
 
 
 def _chain_words(keys: Any, chains: int) -> np.ndarray:
-    """Data of each chain's random keys, one for its walk and one for its amplitudes, for each of two attempts; (bin,
+    """Data of each chain's random keys, one for its walk and one for its amplitudes, for each attempt; (bin,
     attempt, role, chain, word)."""
 
     def one(key: Any, attempt: Any, role: Any, chain: Any) -> Any:
@@ -122,7 +125,7 @@ def _chain_words(keys: Any, chains: int) -> np.ndarray:
 
     for axes in ((None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None)):
         one = jax.vmap(one, axes)
-    return np.asarray(one(keys, jnp.arange(2), jnp.arange(2), jnp.arange(chains)))
+    return np.asarray(one(keys, jnp.arange(ATTEMPTS), jnp.arange(2), jnp.arange(chains)))
 
 
 @lru_cache(maxsize=32)
@@ -187,7 +190,9 @@ class Sampling:
         count, chains = len(bins.y), schedule.chains
         self.posterior, self.bins, self.schedule = posterior, bins, schedule
         self.estimates: Estimate = jax.tree.map(np.array, estimates)
-        self.words = np.zeros((count, 2, 2, chains, 2), np.uint32) if keys is None else _chain_words(keys, chains)
+        self.words = (
+            np.zeros((count, ATTEMPTS, 2, chains, 2), np.uint32) if keys is None else _chain_words(keys, chains)
+        )
         self.advancing, self.constraining = _advancing(posterior), _constraining(posterior)
         self.waiting = deque(Flight(bin) for bin in range(count))
         per_device = seats_per_device(chains)
@@ -214,7 +219,7 @@ class Sampling:
             take(self.estimates.proposals, bin),
             self.words[bin, attempt, 0, chain],
             np.full(bin.size, self.schedule.warmup, np.int32),
-            np.full(bin.size, self.schedule.target_accept),
+            np.full(bin.size, max(self.schedule.target_accept, CAREFUL if attempt else 0.0)),
         )
 
     def fill(self) -> bool:
@@ -255,23 +260,26 @@ class Sampling:
 
     def settle(self) -> None:
         """Look at the bins that have all their draws. Those that meet the target, or have used up their means, leave
-        their seats; the others go on for longer, and after some time from a better frame."""
+        their seats. The others go on for longer; where that has not helped, or trajectories diverge, they begin again
+        with a better frame and shorter steps."""
         ready = [(seat, flight) for seat, flight in self.seated() if flight.ready(self.schedule)]
-        worst = [self.worst_rhat]
+        seen = []
         for (seat, flight), values in zip(ready, self.store([flight for _, flight in ready]), strict=True):
             rhat, *ess = _convergence.worst(np.stack([values[name] for name in self.inferred]))
-            worst.append(rhat)
+            seen.append(rhat)
+            first, last = flight.attempt == 0, flight.attempt == ATTEMPTS - 1
+            diverges = np.mean(self.draws.stats["diverging"][flight.bin]) > LARGEST_DIVERGENT_SHARE
             reached = rhat <= LARGEST_RHAT and min(ess) >= self.schedule.target_ess
             longest = self.schedule.draws * flight.thin * 2 > LONGEST
-            if self.schedule.fixed or reached or longest:
+            if self.schedule.fixed or longest or (reached and not (diverges and first)):
                 self.seats[seat] = None
                 self.retired += 1
-            elif flight.thin >= READAPTED_AT and flight.attempt == 0:
+            elif (first and diverges) or (not last and flight.thin >= READAPTED_AT):
                 self._readapt(flight)
                 self._seat(seat, flight)
             else:
                 flight.thin *= 2
-        self.worst_rhat = float(np.nanmax(worst[1:] or worst))
+        self.worst_rhat = max((rhat for rhat in seen if rhat == rhat), default=self.worst_rhat)
 
     def _readapt(self, flight: Flight) -> None:
         """Make a bin's frame, starts and global moves anew from its own draws, which are then forgotten."""
@@ -279,7 +287,7 @@ class Sampling:
         old = jax.tree.map(lambda array: array[flight.bin], self.estimates)
         for whole, part in zip(jax.tree.leaves(self.estimates), jax.tree.leaves(readapt(old, u)), strict=True):
             whole[flight.bin] = part
-        flight.attempt = 1
+        flight.attempt += 1
 
     def store(self, flights: list[Flight]) -> list[dict[str, np.ndarray]]:
         """Keep the draws of these bins; returns the values (chain, draw) of every parameter for each."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesfit import _convergence
-from bayesfit._sample import LARGEST_RHAT, LEAST_ESS
+from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 
-LARGEST_DIVERGENT_SHARE = 0.005
 LARGEST_DEEP_SHARE = 0.01
 LARGEST_WIDTH = 0.5
 CHI2_SIGMAS = 5.0
