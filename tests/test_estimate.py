@@ -7,7 +7,8 @@ import pytest
 from scipy.optimize import curve_fit
 
 import bayesfit
-from bayesfit._estimate import estimate_bins
+from bayesfit._estimate import estimate_bins, readapt
+from bayesfit._jump import log_density, propose
 from bayesfit._prepare import prepare
 from bayesfit._sample import bin_keys
 from bayesfit._work import Stop
@@ -206,3 +207,46 @@ def test_estimates_of_one_bin_do_not_depend_on_the_others(easy):
     for place, bin in enumerate((11, 2)):
         for got, whole in zip(jax.tree.leaves(part), jax.tree.leaves(estimates), strict=True):
             np.testing.assert_array_equal(got[place], whole[bin])
+
+
+def test_readapting_whitens_the_draws_and_moves_nothing(easy):
+    """New coordinates have the draws' mean at 0 and unit covariance, and chains go on where they stood."""
+    *_, estimates = easy
+    old = jax.tree.map(lambda array: array[4], estimates)
+    rng = np.random.default_rng(1)
+    size = old.center.size
+    u = 3.0 + rng.standard_normal((4, 150, size)) @ np.linalg.cholesky(np.eye(size) + 2.0).T
+    with jax.enable_x64(True):
+        new = jax.tree.map(np.asarray, readapt(old, u))
+        z = old.center + u @ old.frame.T
+        np.testing.assert_allclose(new.center + new.starts @ new.frame.T, z[:, -1], rtol=1e-9)
+        white = np.linalg.solve(new.frame, (z.reshape(-1, size) - new.center).T)
+        np.testing.assert_allclose(white.mean(axis=1), 0.0, atol=1e-9)
+        np.testing.assert_allclose(np.cov(white), np.eye(size), atol=1e-9)
+        modes = [e.center + e.proposals.modes @ e.frame.T for e in (old, new)]
+        np.testing.assert_allclose(modes[0], modes[1], rtol=1e-9)
+        assert new.proposals.edges[-1] == pytest.approx(1.0)
+
+
+def test_constant_draws_readapt_nothing(easy):
+    *_, estimates = easy
+    old = jax.tree.map(lambda array: array[4], estimates)
+    assert readapt(old, np.ones((4, 50, old.center.size))) is old
+
+
+def test_global_moves_come_from_the_density_they_state(easy):
+    """Importance weights of one normal against the mixture's draws have the mean that the normal's integral says, up to
+    the constant that the density leaves out: the same for two normals."""
+    *_, estimates = easy
+    proposals = jax.tree.map(lambda array: jnp.asarray(array[4]), estimates.proposals)
+    with jax.enable_x64(True):
+        u = jax.vmap(lambda key: propose(key, proposals))(jax.random.split(jax.random.key(0), 40_000))
+        log_q = jax.vmap(lambda u: log_density(u, proposals))(u)
+        means = []
+        for shift, width in ((0.0, 1.0), (0.7, 0.5)):
+            weight = np.exp(-0.5 * np.sum(((u - shift) / width) ** 2, axis=1) - log_q) / width ** u.shape[1]
+            means.append((weight.mean(), weight.std() / np.sqrt(len(u))))
+    (a, da), (b, db) = means
+    assert abs(a - b) < 4.5 * np.hypot(da, db)
+    assert da < 0.05 * a
+    assert db < 0.05 * b

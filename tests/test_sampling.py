@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 import pytest
 import xarray as xr
 from numpyro.infer import MCMC, NUTS
@@ -85,6 +86,36 @@ def test_posterior_is_that_of_a_grid(model):
             means, sds = grid_moments(posterior, bin, middle - reach, middle + reach)
             for name, values in draws.items():
                 assert_moments(values, means[name], sds[name])
+
+
+def squared(tau):
+    """A curve that knows theta up to its sign; the prior leans to one side."""
+    theta = numpyro.sample("theta", dist.Normal(0.4, 1.2))
+    return theta**2 * jnp.ones_like(tau)
+
+
+def test_modes_have_their_weights():
+    """100 bins with two modes far apart, at theta near -2 to -0.5 and 0.5 to 2: the share of draws in each is that of
+    quadrature within Monte Carlo error, and no chain is stuck in one of them."""
+    rng = np.random.default_rng(7)
+    truth, sd, points = np.linspace(0.5, 2.0, 100), 0.1, 20
+    y = truth[:, None] ** 2 + sd * rng.standard_normal((100, points))
+    data = bayesfit.curves(np.arange(1.0, points + 1), y, np.full(y.shape, sd), delays=False)
+    result = fit(data, bayesfit.Model(name="squared", program=squared, form="curve"), noise="stated", draws=1000)
+    assert set(result["diagnostics"].verdict.values) <= {"ok", "not_identified"}
+    above = (result.posterior["theta"].values > 0).astype(float)
+    theta = np.linspace(-4, 4, 80_001)
+    scores = []
+    for i in range(100):
+        log = stats.norm.logpdf(theta, 0.4, 1.2) - 0.5 * points * ((y[i].mean() - theta**2) / sd) ** 2
+        weight = np.exp(log - log.max())
+        share = weight[theta > 0].sum() / weight.sum()
+        size = ess_bulk(above[..., i])
+        assert size > 400
+        scores.append((above[..., i].mean() - share) / np.sqrt(share * (1 - share) / size))
+    assert np.max(np.abs(scores)) < LARGEST_Z
+    assert np.mean(np.square(scores)) < 1.5
+    assert abs(np.mean(scores)) < LARGEST_Z / np.sqrt(100)
 
 
 @pytest.fixture(scope="module")
