@@ -101,7 +101,9 @@ def test_modes_have_their_weights():
     truth, sd, points = np.linspace(0.5, 2.0, 100), 0.1, 20
     y = truth[:, None] ** 2 + sd * rng.standard_normal((100, points))
     data = bayesfit.curves(np.arange(1.0, points + 1), y, np.full(y.shape, sd), delays=False)
-    result = fit(data, bayesfit.Model(name="squared", program=squared, form="curve"), noise="stated", draws=1000)
+    result = fit(
+        data, bayesfit.Model(name="squared", program=squared, form="curve"), noise="stated", draws=1000, target_ess=1500
+    )
     assert set(result["diagnostics"].verdict.values) <= {"ok", "not_identified"}
     above = (result.posterior["theta"].values > 0).astype(float)
     theta = np.linspace(-4, 4, 80_001)
