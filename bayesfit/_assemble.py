@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._curves import error_ratio
-from bayesfit._devices import Spread, batches, gather, place, take
+from bayesfit._devices import Spread, batches, gather, named, place, take
 from bayesfit._estimate import BINS, Estimate
 from bayesfit._lane import MAX_TREE_DEPTH
 from bayesfit._posterior import Bin, Posterior
@@ -167,7 +167,7 @@ def _mean_curves(posterior: Posterior) -> Spread:
         means = jax.vmap(lambda v: posterior.mean(v, bin))(values)
         return jnp.mean(means, axis=0), jnp.quantile(means, jnp.array(BAND), axis=0)
 
-    return Spread(curves)
+    return Spread(curves, named("curves", posterior.identity))
 
 
 def _bands(problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr.Dataset) -> xr.Dataset:

@@ -22,9 +22,10 @@ import numpy as np
 import optimistix as optx
 from jax.scipy.special import logsumexp
 
-from bayesfit._devices import Spread, batches, gather, place, take
+from bayesfit._devices import Spread, batches, gather, named, place, take
 from bayesfit._jump import CENTERS, Mixture, mixture
 from bayesfit._posterior import Bin, Posterior
+from bayesfit._programs import record
 from bayesfit._work import Progress, Report, Stop
 
 BINS = 16
@@ -39,6 +40,7 @@ QUANTILES = 65
 LEAST_ESS_PER_PARAMETER = 15.0
 
 
+@record
 class Estimate(NamedTuple):
     """What the sampler and the verdict need of one bin; with a leading axis, of many.
 
@@ -65,7 +67,10 @@ class Estimate(NamedTuple):
 
 @lru_cache(maxsize=32)
 def _estimator(posterior: Posterior, chains: int) -> Spread:
-    return Spread(lambda bin, words: estimate(posterior, bin, jax.random.wrap_key_data(words), chains))
+    return Spread(
+        lambda bin, words: estimate(posterior, bin, jax.random.wrap_key_data(words), chains),
+        named(f"estimate {chains}", posterior.identity),
+    )
 
 
 def _devices(count: int) -> int:

@@ -14,12 +14,14 @@ import jax
 import jax.numpy as jnp
 
 from bayesfit._nuts import Point, choose
+from bayesfit._programs import record
 
 CENTERS = 64
 SHARE_OF_CENTERS = 0.6
 FREEDOM = 4
 
 
+@record
 class Mixture(NamedTuple):
     """Multivariate Student-t components with 4 degrees of freedom: alike kernels, and one for each mode.
 

@@ -18,6 +18,7 @@ from numpyro.infer.hmc_util import dual_averaging
 from bayesfit._jump import Mixture, jump
 from bayesfit._nuts import Point, Tree, choose, grow, plant
 from bayesfit._posterior import Bin, Posterior
+from bayesfit._programs import record
 
 MAX_TREE_DEPTH = 8
 FIRST_STEP_SIZE = 0.7
@@ -27,6 +28,7 @@ ROUNDS = 64
 _begin_adapting, _adapt = dual_averaging()
 
 
+@record
 class Lane(NamedTuple):
     """What one lane needs; with a leading axis, of many. Positions are u, with z = center + frame @ u; `key` is the
     data of a random key; `warmup` and `target_accept` say how the step size is adapted."""
@@ -41,6 +43,7 @@ class Lane(NamedTuple):
     target_accept: Any
 
 
+@record
 class Walk(NamedTuple):
     """Where a lane stands: trajectory, number of transitions made, step size, and the step size's adaptation."""
 
@@ -50,6 +53,7 @@ class Walk(NamedTuple):
     adaptation: Any
 
 
+@record
 class Transition(NamedTuple):
     """What a round leaves. Only where `made` is True has it ended a transition, and the rest means something: position
     u (param,), potential there, the trajectory's energy, leapfrogs, mean acceptance rate, step size, whether it

@@ -27,10 +27,12 @@ from numpyro.primitives import Messenger
 from bayesfit._model import AMPLITUDES, Model
 from bayesfit._noise import Noise
 from bayesfit._priors import build
+from bayesfit._programs import record
 
 Values = dict[str, Any]
 
 
+@record
 class Bin(NamedTuple):
     """The data of one bin, or, with a leading axis, of many.
 
@@ -168,6 +170,15 @@ class Posterior:
         """The sampled sites, in the order of the coordinates z (param,)."""
         return self.curve_names + self.noise_names
 
+    @property
+    def identity(self) -> str | None:
+        """What its programs are made of, in words; None for a model that is not the package's own, whose files may be
+        anywhere."""
+        if not self.model.program.__module__.startswith("bayesfit.models."):
+            return None
+        choices = self.families, self.fixed, self.curve_names, self.noise_names
+        return f"{self.model.program.__module__} {self.model.name} {self.noise.name} {choices}"
+
     @cached_property
     def marginal(self) -> tuple[str, ...]:
         """The amplitudes that are integrated out."""
@@ -252,20 +263,19 @@ class Posterior:
         return bin.priors["contrast"].get("low", 0.0)
 
     def _conditional(self, curve: Curve, scale: Any, bin: Bin) -> Amplitudes:
-        """Amplitudes given the rest, from five sums over the points; the noise's scale divides none of them, so that
-        those of the data alone are the same at every step."""
+        """Amplitudes given the rest. The baseline's prior enters as one more point, at shape 0; sums are centred on
+        their weighted mean, so that nothing cancels where the shape is nearly flat. The noise's scale divides no array,
+        so that the sums over the data alone are the same at every step."""
         contrast_mean, contrast_sd = self._amplitude_prior("contrast", bin)
         baseline_mean, baseline_sd = self._amplitude_prior("baseline", bin)
         y, shape, unit = bin.y - curve.offset, curve.shape, curve.unit
-        unit_unit, unit_y = jnp.sum(unit * unit), jnp.sum(unit * y)
-        shape_unit, shape_shape, shape_y = jnp.sum(shape * unit), jnp.sum(shape * shape), jnp.sum(shape * y)
         density = scale**-2
         prior_weight, contrast_weight = baseline_sd**-2, contrast_sd**-2
-        weight = density * unit_unit + prior_weight
-        slope = density * shape_unit / weight
-        level = (density * unit_y + prior_weight * baseline_mean) / weight
-        rest_rest = jnp.maximum(shape_shape - slope * (2.0 * shape_unit - slope * unit_unit), 0.0)
-        rest_y = shape_y - slope * unit_y - level * (shape_unit - slope * unit_unit)
+        weight = density * jnp.sum(unit * unit) + prior_weight
+        slope = density * jnp.sum(unit * shape) / weight
+        level = (density * jnp.sum(unit * y) + prior_weight * baseline_mean) / weight
+        rest = shape - slope * unit
+        rest_rest, rest_y = jnp.sum(rest * rest), jnp.sum(rest * (y - level * unit))
         precision = density * rest_rest + prior_weight * slope**2 + contrast_weight
         product = density * rest_y - prior_weight * slope * (baseline_mean - level)
         contrast = (product + contrast_weight * contrast_mean) / precision

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfit import _convergence
-from bayesfit._devices import Parts, Spread, batches, gather, place, take
+from bayesfit._devices import Parts, Spread, batches, gather, named, place, take
 from bayesfit._estimate import Estimate, readapt
 from bayesfit._lane import Lane, advance, standing
 from bayesfit._posterior import Bin, Posterior
@@ -130,7 +130,7 @@ def _chain_words(keys: Any, chains: int) -> np.ndarray:
 
 @lru_cache(maxsize=32)
 def _advancing(posterior: Posterior) -> Spread:
-    return Spread(partial(advance, posterior))
+    return Spread(partial(advance, posterior), named("advance", posterior.identity))
 
 
 @lru_cache(maxsize=32)
@@ -147,7 +147,7 @@ def _constraining(posterior: Posterior) -> Spread:
 
         return jax.vmap(one)(u, first + jnp.arange(BLOCK))
 
-    return Spread(constrain)
+    return Spread(constrain, named("constrain", posterior.identity))
 
 
 def seats_per_device(chains: int) -> int:
