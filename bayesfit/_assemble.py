@@ -61,7 +61,7 @@ def _means(draws: Draws | None, usable: np.ndarray, count: int) -> dict[str, Any
     none was made."""
     thin, adaptations = np.zeros((2, count), int)
     if draws is not None:
-        thin[usable], adaptations[usable] = draws.thin, draws.adaptations
+        thin[usable], adaptations[usable] = np.where(draws.done > 0, [draws.thin, draws.adaptations], 0)
     words = np.select([adaptations > 1, thin > 1, thin > 0], ["readapted", "longer", "none"], "")
     return {
         "thin": ("q_bin", thin, {"long_name": "transitions for each kept draw"}),

@@ -1,7 +1,8 @@
 """R-hat and effective sample size of many series at once, in NumPy.
 
 Definitions of Vehtari et al., Bayesian Analysis 16, 667 (2021), as ArviZ computes them one series after another; the
-tests hold the two together. Arrays have shape (..., chain, draw). A constant series has R-hat NaN.
+tests hold the two together. Arrays have shape (..., chain, draw). A constant series has R-hat NaN, and fewer than 8
+draws a chain have no effective sample size.
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ def _ess(x: Array) -> Array:
         rho = 1.0 - (within[..., None] - covariance) / total[..., None]
     rho[..., 0] = 1.0
     pairs = draws // 2 - 1
+    if pairs < 1:
+        return np.full(x.shape[:-2], np.nan)
     even, odd = rho[..., 0 : 2 * pairs : 2], rho[..., 1 : 2 * pairs : 2]
     sums = even + odd
     negative = sums < 0

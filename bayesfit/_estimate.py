@@ -34,10 +34,12 @@ FEW_BINS = 128  # up to here one device makes the estimates: a second one would 
 SCOUTS = 1024
 STARTS = 6
 CLOUD = 128
+ROLE = 2**31  # of a bin's keys, that of the estimate; the chains' are numbered from 0
 AT_ONCE = 128  # points looked at together, so that the processor's cache holds what is made of them
 SCORING_STEPS = 15
 QUANTILES = 65
 LEAST_ESS_PER_PARAMETER = 15.0
+SMALLEST_PIVOT = 1e-4
 
 
 @record
@@ -87,7 +89,7 @@ def start_compiling(posterior: Posterior, bins: Bin, chains: int) -> Estimate:
 
 
 def estimate_bins(posterior: Posterior, bins: Bin, keys: Any, chains: int, report: Report, stop: Stop) -> Estimate:
-    """Estimates of all bins (leading axis), as NumPy arrays; of those that were done if a stop was asked for."""
+    """Estimates of all bins (leading axis), as NumPy arrays; NaN for those that a stop came before."""
     run = _estimator(posterior, chains)
     count = len(bins.y)
     devices = _devices(count)
@@ -100,12 +102,18 @@ def estimate_bins(posterior: Posterior, bins: Bin, keys: Any, chains: int, repor
         report(Progress("estimate", count, min(count, len(parts) * index.size)))
     if not parts:
         raise KeyboardInterrupt
-    return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:count], *parts)
+    return jax.tree.map(lambda *arrays: _filled(np.concatenate(arrays)[:count], count), *parts)
+
+
+def _filled(array: np.ndarray, count: int) -> np.ndarray:
+    """An array made longer, to `count` items, by NaN or False."""
+    missing = np.full((count - len(array), *array.shape[1:]), False if array.dtype == bool else np.nan)
+    return np.concatenate([array, missing.astype(array.dtype)])
 
 
 def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
     """Point estimate, modes, and frame of one bin. Never raises under vmap: what fails is NaN or not converged."""
-    key_scout, key_cloud, key_choice = jax.random.split(key, 3)
+    key_scout, key_cloud, key_choice = jax.random.split(jax.random.fold_in(key, ROLE), 3)
     scouts, prior_values = jax.vmap(lambda k: posterior.draw_prior(k, bin))(jax.random.split(key_scout, SCOUTS))
     fits, chi2, converged = _least_squares(posterior, bin, scouts[:, : len(posterior.curve_names)])
     best = jnp.argmin(jnp.nan_to_num(chi2, nan=jnp.inf))
@@ -302,13 +310,15 @@ def _systematic(key: Any, weights: Any, count: int) -> Any:
 
 def readapt(old: Estimate, u: np.ndarray) -> Estimate:
     """The estimate of one bin with frame, starts and proposals made anew from its draws u (chain, draw, param), pooled
-    over its chains; as it was where these have no covariance."""
+    over its chains; as it was where these do not span the space."""
     size = u.shape[-1]
     flat = u.reshape(-1, size)
     mean, covariance = flat.mean(axis=0), np.atleast_2d(np.cov(flat.T))
     try:
         factor = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
+        return old
+    if np.min(np.diagonal(factor) / np.sqrt(np.diagonal(covariance))) < SMALLEST_PIVOT:
         return old
     to_new = np.linalg.inv(factor)
     centers = flat[np.linspace(0, len(flat) - 1, CENTERS).astype(int)]

@@ -49,9 +49,10 @@ def fit(
         chains, draws, warmup: chains a bin, kept draws a chain, warm-up transitions before them.
         target_ess: effective sample size, bulk and tail, that the kept draws of a bin's worst parameter should have
             together, with R-hat at most 1.01. Chains that miss it go on to twice their length, of which every second
-            draw is kept, and so on up to 16,000 transitions, half-way through from a better frame. 0 for exactly
-            `draws` transitions after the warm-up, whatever they are worth, as where there are fewer than 1.5 draws for
-            each that the target asks for.
+            draw is kept, and so on up to 16,000 transitions; a bin that 1,600 have not helped, or whose trajectories
+            diverge, begins again from a frame of its own draws, up to three times. 0, or a target of more than half
+            the number of kept draws: exactly `draws` transitions after the warm-up. Verdicts ask for 400 whatever the
+            target.
         seed: the same data, settings, seed and machine give the same bits; a bin's draws depend on no other bin.
         target_accept: acceptance rate that the step size is adapted to.
         progress: True for a progress bar on standard error, or a function that takes a `Progress`.

@@ -176,7 +176,7 @@ class Posterior:
         anywhere."""
         if not self.model.program.__module__.startswith("bayesfit.models."):
             return None
-        choices = self.families, self.fixed, self.curve_names, self.noise_names
+        choices = self.families, self.fixed, self.curve_names, self.noise_names, self.model.form, self.model.starts
         return f"{self.model.program.__module__} {self.model.name} {self.noise.name} {choices}"
 
     @cached_property

@@ -31,11 +31,11 @@ BLOCK, BLOCKS = 50, 64
 LARGEST_RHAT = 1.01
 LEAST_ESS = 400.0
 LARGEST_DIVERGENT_SHARE = 0.005
-HEADROOM = 1.5  # independent draws have an estimated effective sample size that is often below their number
+HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
 LONGEST = 16_000
-READAPTED_AT = 8  # draws are thinned this much before a bin begins again
-ATTEMPTS = 4
-CAREFUL = 0.9  # least acceptance rate that a readapted bin's step size aims at
+READAPTED_AFTER = 1_600  # transitions of a chain, before its bin begins again
+CAREFUL = (0.0, 0.9, 0.95, 0.98)  # least acceptance rate that the step size aims at, attempt by attempt
+ATTEMPTS = len(CAREFUL)
 STATS = ("potential", "energy", "n_steps", "acceptance_rate", "step_size", "diverging", "jumped")
 
 Arrays = dict[str, np.ndarray]
@@ -86,17 +86,19 @@ class Draws:
 
 @dataclass
 class Flight:
-    """One bin on its way: `rows` holds, for each chain, tables (transition, column) of what was drawn."""
+    """One bin on its way: `rows` holds, for each chain, tables (transition, column) of what was drawn, and
+    `counts` how many transitions these have."""
 
     bin: int
     thin: int = 1
     attempt: int = 0
     rows: list[list[np.ndarray]] = field(default_factory=list)
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(1, int))
 
     @property
     def made(self) -> int:
         """Transitions that every chain has made."""
-        return min(sum(map(len, rows)) for rows in self.rows)
+        return int(self.counts.min())
 
     def kept(self, schedule: Schedule) -> np.ndarray:
         """Every `thin`-th transition after the warm-up, at most `draws` a chain; (chain, draw, column)."""
@@ -172,7 +174,7 @@ def sample_bins(
     """Draws of all bins (leading axis of `bins`, `estimates` and `keys`)."""
     work = Sampling(posterior, bins, estimates, keys, schedule)
     started = time.monotonic()
-    while work.fill() and not stop.asked:
+    while not stop.asked and work.fill():
         work.take_in(*work.advance())
         work.settle()
         report(work.progress(time.monotonic() - started))
@@ -207,6 +209,7 @@ class Sampling:
         self.inferred = (*posterior.names, *posterior.marginal)
         self.nothing = np.zeros((0, len(posterior.names) + len(STATS)))
         self.draws = Draws({}, {}, *(np.zeros(count, int) for _ in range(3)))
+        self.divergent = np.zeros(count, int)  # kept draws of each bin
         self.retired, self.worst_rhat = 0, 1.0
 
     def _lanes(self, bin: np.ndarray, attempt: int, chain: np.ndarray) -> Lane:
@@ -219,7 +222,7 @@ class Sampling:
             take(self.estimates.proposals, bin),
             self.words[bin, attempt, 0, chain],
             np.full(bin.size, self.schedule.warmup, np.int32),
-            np.full(bin.size, max(self.schedule.target_accept, CAREFUL if attempt else 0.0)),
+            np.full(bin.size, max(self.schedule.target_accept, CAREFUL[attempt])),
         )
 
     def fill(self) -> bool:
@@ -239,6 +242,7 @@ class Sampling:
         """Start a bin's chains in this seat."""
         chains = np.arange(self.schedule.chains)
         self.seats[seat], flight.thin, flight.rows = flight, 1, [[self.nothing] for _ in chains]
+        flight.counts = np.zeros(chains.size, int)
         lanes = self._lanes(np.full(chains.size, flight.bin), flight.attempt, chains)
         for whole, part in zip(jax.tree.leaves(self.host), jax.tree.leaves(lanes), strict=True):
             whole[self.slots[seat]] = part
@@ -257,6 +261,7 @@ class Sampling:
         for seat, flight in self.seated():
             for rows, slot in zip(flight.rows, self.slots[seat], strict=True):
                 rows.append(table[slot][made[slot]])
+            flight.counts += made[self.slots[seat]].sum(axis=1)
 
     def settle(self) -> None:
         """Look at the bins that have all their draws. Those that meet the target, or have used up their means, leave
@@ -267,19 +272,25 @@ class Sampling:
         for (seat, flight), values in zip(ready, self.store([flight for _, flight in ready]), strict=True):
             rhat, *ess = _convergence.worst(np.stack([values[name] for name in self.inferred]))
             seen.append(rhat)
-            first, last = flight.attempt == 0, flight.attempt == ATTEMPTS - 1
-            diverges = np.mean(self.draws.stats["diverging"][flight.bin]) > LARGEST_DIVERGENT_SHARE
+            last = flight.attempt == ATTEMPTS - 1
+            transitions = self.schedule.draws * flight.thin
+            diverges = self.divergent[flight.bin] > LARGEST_DIVERGENT_SHARE * self.schedule.chains * self.schedule.draws
             reached = rhat <= LARGEST_RHAT and min(ess) >= self.schedule.target_ess
-            longest = self.schedule.draws * flight.thin * 2 > LONGEST
-            if self.schedule.fixed or longest or (reached and not (diverges and first)):
-                self.seats[seat] = None
-                self.retired += 1
-            elif (first and diverges) or (not last and flight.thin >= READAPTED_AT):
+            hopeless = not np.isfinite(self.draws.stats["potential"][flight.bin]).any()
+            if self.schedule.fixed or hopeless or (reached and (last or not diverges)):
+                self._retire(seat)
+            elif not last and (diverges or transitions >= READAPTED_AFTER):
                 self._readapt(flight)
                 self._seat(seat, flight)
+            elif 2 * transitions > LONGEST:
+                self._retire(seat)
             else:
                 flight.thin *= 2
         self.worst_rhat = max((rhat for rhat in seen if rhat == rhat), default=self.worst_rhat)
+
+    def _retire(self, seat: int) -> None:
+        self.seats[seat] = None
+        self.retired += 1
 
     def _readapt(self, flight: Flight) -> None:
         """Make a bin's frame, starts and global moves anew from its own draws, which are then forgotten."""
@@ -297,6 +308,7 @@ class Sampling:
         for flight, table, of_bin in zip(flights, kept, values, strict=True):
             stats = {name: table[..., size + column] for column, name in enumerate(STATS)}
             self.draws.put(flight, of_bin, stats, len(self.bins.y), self.schedule)
+            self.divergent[flight.bin] = stats["diverging"].sum()
         return values
 
     def _constrained(self, flights: list[Flight], positions: list[np.ndarray]) -> list[Arrays]:
@@ -342,7 +354,7 @@ class Sampling:
             draws_done=min(draws, default=schedule.draws),
             draws=schedule.draws,
             worst_rhat=self.worst_rhat,
-            divergences=int(np.nansum(self.draws.stats.get("diverging", 0))),
+            divergences=int(self.divergent.sum()),
             seconds_left=seconds * (1.0 / share - 1.0) if share > 0 else float("nan"),
             share=share,
         )
