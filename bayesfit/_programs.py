@@ -22,6 +22,7 @@ from jax import export
 
 # Routines that may change from one jaxlib to the next; programs are only read by the one that wrote them.
 UNSTABLE = [export.DisabledSafetyCheck.custom_call("lapack_dormqr_ffi")]
+DIGEST = hashlib.sha256().digest_size
 LIBRARIES = ("jax", "jaxlib", "numpyro", "optimistix", "equinox", "lineax", "interpax", "numpy")
 
 
@@ -38,8 +39,8 @@ def kept(function: jax.stages.Wrapped, identity: str | None, arguments: tuple[An
         return function
     path = Path(folder) / "traced" / f"{_hash(identity, arguments)}.jax"
     try:
-        exported = export.deserialize(bytearray(path.read_bytes()))
-    except Exception:  # it is not there, or not whole: it is made anew, whatever was wrong with it
+        exported = export.deserialize(_read(path))
+    except Exception:  # it is not there, or not as it was written: it is made anew, whatever was wrong with it
         exported = export.export(function, disabled_checks=UNSTABLE)(*arguments)
         _write(path, exported.serialize())
     return exported.call
@@ -61,13 +62,26 @@ def _makers() -> str:
     return repr((versions, platform.machine(), jax.default_backend(), digest))
 
 
-def _write(path: Path, content: bytearray) -> None:
-    """Put a file in its place whole; a folder that cannot be written to keeps nothing."""
+def _read(path: Path) -> bytearray:
+    """What was written there.
+
+    Raises:
+        OSError: it cannot be read. ValueError: it is not what was written.
+    """
+    content = bytearray(path.read_bytes())
+    digest, program = content[:DIGEST], content[DIGEST:]
+    if hashlib.sha256(program).digest() != digest:
+        raise ValueError("content and hash differ")
+    return program
+
+
+def _write(path: Path, program: bytearray) -> None:
+    """Put a program in its place whole, behind its hash; a folder that cannot be written to keeps nothing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent)
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.write(hashlib.sha256(program).digest() + program)
         os.replace(temporary, path)
     except OSError:
         return

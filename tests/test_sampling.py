@@ -257,6 +257,22 @@ def test_a_stop_keeps_what_is_whole(hard, stage):
     assert np.isnan(rate[:, -1]).all()
 
 
+def test_a_stop_between_estimates_gives_every_bin_its_verdict():
+    """More bins than are estimated together."""
+    data, _ = bayesfit.simulate(bins=40, delays=DELAYS, seed=12)
+    result = fit(data, progress=lambda progress: signal.raise_signal(signal.SIGINT))
+    assert set(result["diagnostics"].verdict.values) == {"interrupted"}
+    assert np.isfinite(result["point_estimate"].rate.values[:16]).all()
+    assert np.isnan(result["point_estimate"].rate.values[-1])
+
+
+@pytest.mark.parametrize("draws", [4, 7, 8])
+def test_few_draws_are_no_error(hard, draws):
+    result = fit(hard.isel(q_bin=[0, 4]), draws=draws)
+    assert set(result["diagnostics"].verdict.values) <= {"poor_mixing", "multimodal"}
+    assert result.posterior.sizes["draw"] == draws
+
+
 def test_a_stop_keeps_bins_that_were_looked_at(hard):
     """An unreachable target: every bin has its first draws, and runs longer when the stop comes."""
 
