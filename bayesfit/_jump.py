@@ -7,7 +7,6 @@ the Metropolis-Hastings ratio keeps the target exact whatever the mixture (Tiern
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +36,14 @@ class Mixture(NamedTuple):
     inverses: Any
     edges: Any
     heights: Any
+
+
+class Offer(NamedTuple):
+    """A proposed position u (param,), its log density under the mixture, and the coin that decides on it, as a log."""
+
+    u: Any
+    log_density: Any
+    log_coin: Any
 
 
 def mixture(centers: Any, modes: Any, frames: Any, log_masses: Any) -> Mixture:
@@ -82,13 +89,17 @@ def log_density(u: Any, proposals: Mixture) -> Any:
     return jnp.log(jnp.sum(proposals.heights * heights))
 
 
-def jump(key: Any, point: Point, proposals: Mixture, potential: Callable[[Any], tuple[Any, Any]]) -> tuple[Point, Any]:
-    """One Metropolis-Hastings step from a point: the point after it, and whether it moved; `potential` takes a position
-    (param,) to potential and gradient (param,)."""
+def offer(key: Any, proposals: Mixture) -> Offer:
+    """What one global move is made of."""
     key_propose, key_accept = jax.random.split(key)
     u = propose(key_propose, proposals)
-    value, gradient = potential(u)
-    log_ratio = point.potential - value + log_density(point.u, proposals) - log_density(u, proposals)
+    return Offer(u, log_density(u, proposals), jnp.log(jax.random.uniform(key_accept)))
+
+
+def jump(point: Point, offer: Offer, value: Any, gradient: Any, proposals: Mixture) -> tuple[Point, Any]:
+    """One Metropolis-Hastings step from a point: the point after it, and whether it moved; `value` and `gradient`
+    (param,) are those of the potential at the offered position."""
+    log_ratio = point.potential - value + log_density(point.u, proposals) - offer.log_density
     finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
-    moved = finite & (jnp.log(jax.random.uniform(key_accept)) < log_ratio)
-    return choose(moved, Point(u, point.momentum, value, gradient), point), moved
+    moved = finite & (offer.log_coin < log_ratio)
+    return choose(moved, Point(offer.u, point.momentum, value, gradient), point), moved

@@ -1,13 +1,13 @@
 """One lane, that is one chain of one bin: what it needs, where it stands, and how it goes on.
 
-A transition is a trajectory of NUTS and one global move. It may end in any leapfrog; lanes are therefore advanced by
-rounds of a few leapfrogs, after each of which those whose trajectory has ended make their global move and begin anew.
-A lane's draws depend on its own key and on the number of the transition alone, never on how the rounds fall.
+A transition is a trajectory of NUTS and one global move. Every lane needs the potential at one position at a time: that
+of its trajectory's next leaf, or, where the trajectory has ended, the one that the global move offers. Lanes are
+advanced by rounds of a few such evaluations, in the first of which alone a transition may end and the next begin. A
+lane's draws depend on its own key and on the number of the transition alone, never on how the rounds fall.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.hmc_util import dual_averaging
 
-from bayesfit._jump import Mixture, jump
-from bayesfit._nuts import Point, Tree, choose, grow, plant
+from bayesfit._jump import Mixture, Offer, jump, offer
+from bayesfit._nuts import Point, Tree, choose, grow, plant, reach
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._programs import record
 
 MAX_TREE_DEPTH = 8
 FIRST_STEP_SIZE = 0.7
-LEAPFROGS = 3
+EVALUATIONS = 4
 ROUNDS = 64
 
 _begin_adapting, _adapt = dual_averaging()
@@ -72,30 +72,30 @@ class Transition(NamedTuple):
 
 def advance(posterior: Posterior, lane: Lane, walk: Walk, fresh: Any) -> tuple[Walk, Transition]:
     """`ROUNDS` rounds of one lane, from its start where `fresh`: where it stands then, and what each round left."""
-    potential = jax.value_and_grad(lambda u: posterior.potential(lane.center + lane.frame @ u, lane.bin))
-    walk = choose(fresh, begin(lane, potential), walk)
+    walk = choose(fresh, begin(lane), walk)
+    first = walk.count
+    offers = jax.vmap(lambda number: offer(_key(lane, first + number)[1], lane.proposals))(jnp.arange(ROUNDS))
 
     def one_round(walk: Walk, _: None) -> tuple[Walk, Transition]:
-        tree = jax.lax.fori_loop(0, LEAPFROGS, lambda _, tree: grow(tree, walk.step_size, potential), walk.tree)
-        after, transition = _end(lane, walk._replace(tree=tree), potential)
-        return choose(tree.ended, after, walk._replace(tree=tree)), transition
+        ahead = jax.tree.map(lambda array: array[walk.count - first], offers)
+        return _round(posterior, lane, walk, ahead._replace(u=jnp.where(walk.count < 0, lane.start, ahead.u)))
 
     return jax.lax.scan(one_round, walk, None, length=ROUNDS)
 
 
 def standing(lanes: Lane) -> Walk:
     """Zeros in the shapes of the walks of many lanes (leading axis), as NumPy arrays."""
-    shapes = jax.eval_shape(jax.vmap(lambda lane: begin(lane, lambda u: (jnp.sum(u), u))), lanes)
+    shapes = jax.eval_shape(jax.vmap(begin), lanes)
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
 
-def begin(lane: Lane, potential: Callable[[Any], tuple[Any, Any]]) -> Walk:
-    """A lane at its start, before its first transition."""
-    point = Point(lane.start, jnp.zeros_like(lane.start), *potential(lane.start))
+def begin(lane: Lane) -> Walk:
+    """A lane that is about to move to its start, before its first transition."""
+    nowhere = Point(lane.start, jnp.zeros_like(lane.start), jnp.array(jnp.inf), jnp.zeros_like(lane.start))
     step_size = jnp.array(FIRST_STEP_SIZE)
     return Walk(
-        tree=plant(_key(lane, 0)[0], point, MAX_TREE_DEPTH),
-        count=jnp.zeros((), jnp.int32),
+        tree=plant(_key(lane, 0)[0], nowhere, MAX_TREE_DEPTH)._replace(ended=jnp.array(True)),
+        count=-jnp.ones((), jnp.int32),
         step_size=step_size,
         adaptation=_begin_adapting(jnp.log(10.0 * step_size)),
     )
@@ -106,29 +106,59 @@ def _key(lane: Lane, count: Any) -> Any:
     return jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(lane.key), count))
 
 
-def _end(lane: Lane, walk: Walk, potential: Callable[[Any], tuple[Any, Any]]) -> tuple[Walk, Transition]:
-    """The end of a transition and the beginning of the next."""
-    tree, count = walk.tree, walk.count + 1
-    acceptance = tree.acceptance / tree.steps
-    step_size, adaptation = _step_size(lane, walk, acceptance)
-    point, jumped = jump(_key(lane, walk.count)[1], tree.pick, lane.proposals, potential)
-    transition = Transition(
-        made=tree.ended,
+def _round(posterior: Posterior, lane: Lane, walk: Walk, ahead: Offer) -> tuple[Walk, Transition]:
+    """A few evaluations of the potential. The first is at the offered position where the trajectory has ended, the
+    others are all at the trajectory's next leaf, where it has not."""
+
+    def one(number: Any, state: tuple[Walk, Transition]) -> tuple[Walk, Transition]:
+        walk, transition = state
+        tree = walk.tree
+        u = jnp.where(tree.ended, ahead.u, reach(tree, walk.step_size))
+        value, gradient = jax.value_and_grad(posterior.potential)(lane.center + lane.frame @ u, lane.bin)
+        gradient = lane.frame.T @ gradient
+        grown = walk._replace(tree=grow(tree, walk.step_size, value, gradient))
+
+        def decide() -> tuple[Walk, Transition]:
+            after, left = _end(lane, walk, ahead, value, gradient)
+            return choose(tree.ended, after, grown), left
+
+        return jax.lax.cond(number == 0, decide, lambda: (grown, transition))
+
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(_left, walk, walk.tree.pick))
+    return jax.lax.fori_loop(0, EVALUATIONS, one, (walk, nothing))
+
+
+def _end(lane: Lane, walk: Walk, ahead: Offer, value: Any, gradient: Any) -> tuple[Walk, Transition]:
+    """The end of a transition, by the global move that is offered, and the beginning of the next."""
+    count = walk.count + 1
+    step_size, adaptation = _step_size(lane, walk)
+    point, jumped = jump(walk.tree.pick, ahead, value, gradient, lane.proposals)
+    placed = Point(ahead.u, jnp.zeros_like(ahead.u), value, gradient)
+    point = choose(walk.count < 0, placed, point)
+    after = Walk(plant(_key(lane, count)[0], point, MAX_TREE_DEPTH), count, step_size, adaptation)
+    return after, _left(walk, point, jumped)
+
+
+def _left(walk: Walk, point: Point, jumped: Any = False) -> Transition:
+    """What a walk whose trajectory has ended leaves at the point where its transition ends."""
+    tree = walk.tree
+    return Transition(
+        made=tree.ended & (walk.count >= 0),
         u=point.u,
         potential=point.potential,
         energy=tree.energy,
         n_steps=tree.steps,
-        acceptance_rate=acceptance,
+        acceptance_rate=tree.acceptance / tree.steps,
         step_size=walk.step_size,
         diverging=tree.diverging,
-        jumped=jumped,
+        jumped=jnp.asarray(jumped),
     )
-    return Walk(plant(_key(lane, count)[0], point, MAX_TREE_DEPTH), count, step_size, adaptation), transition
 
 
-def _step_size(lane: Lane, walk: Walk, acceptance: Any) -> tuple[Any, Any]:
+def _step_size(lane: Lane, walk: Walk) -> tuple[Any, Any]:
     """Step size and its adaptation after a transition: dual averaging during warm-up, its average from then on."""
-    adapting = walk.count < lane.warmup
+    adapting = (walk.count >= 0) & (walk.count < lane.warmup)
+    acceptance = walk.tree.acceptance / walk.tree.steps
     adaptation = choose(adapting, _adapt(lane.target_accept - acceptance, walk.adaptation), walk.adaptation)
     log_step, log_average, *_ = adaptation
     last = walk.count + 1 >= lane.warmup

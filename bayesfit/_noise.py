@@ -28,7 +28,7 @@ class Noise:
         name: how users call it.
         program: NumPyro program `() -> scale`, in units of the stated error.
         start: `rms -> start values`, from the root mean square standardised residual of a least-squares fit.
-        family: distribution of a point given its mean and its sigma.
+        family: distribution of a point given its mean and its sigma, a location and a scale.
         normal: True where the family is normal, so that the amplitudes can be integrated out in closed form.
         parameters: the sampled parameters, described.
     """
@@ -43,7 +43,8 @@ class Noise:
 
     def log_likelihood(self, residual: Any, scale: Any, valid: Any) -> Any:
         """Log density of the standardised residuals, summed over the valid points; all of shape (tau,)."""
-        return jnp.sum(jnp.where(valid, self.family(0.0, scale).log_prob(residual), 0.0))
+        unit = self.family(0.0, 1.0).log_prob(residual * (1.0 / scale))
+        return jnp.sum(jnp.where(valid, unit, 0.0)) - jnp.sum(valid) * jnp.log(scale)
 
 
 SMALLEST_SCALE = 1e-6

@@ -14,7 +14,6 @@ come whitened.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -23,8 +22,6 @@ import jax.numpy as jnp
 from bayesfit._programs import record
 
 LARGEST_ENERGY_ERROR = 1000.0
-
-Potential = Callable[[Any], tuple[Any, Any]]
 
 
 @record
@@ -102,18 +99,24 @@ def plant(key: Any, point: Point, max_depth: int) -> Tree:
     )
 
 
-def grow(tree: Tree, step_size: Any, potential: Potential) -> Tree:
+def reach(tree: Tree, step_size: Any) -> Any:
+    """Position (param,) of the leaf that the tree grows next."""
+    return tree.half.tip.u + _signed(tree, step_size) * _half_step(tree, step_size)
+
+
+def grow(tree: Tree, step_size: Any, value: Any, gradient: Any) -> Tree:
     """The tree with one leaf more; an ended tree stays as it is.
 
     Args:
         tree: of one lane.
         step_size: of the leapfrog.
-        potential: position (param,) to potential and gradient (param,).
+        value, gradient: potential and its gradient (param,) at the position that `reach` gives.
     """
     depth_limit = tree.half.first.shape[0]
     key = jax.random.fold_in(jax.random.wrap_key_data(tree.key), tree.steps)
     coins = jax.random.uniform(key, (3,))
-    tip = _leapfrog(tree.half.tip, jnp.where(tree.forward, step_size, -step_size), potential)
+    momentum = _half_step(tree, step_size) - 0.5 * _signed(tree, step_size) * gradient
+    tip = Point(reach(tree, step_size), momentum, value, gradient)
     error = _energy(tip) - tree.energy
     error = jnp.where(jnp.isnan(error), jnp.inf, error)
     half, turning = _add(tree.half, tip, -error, tree.leaf, jnp.log(coins[0]))
@@ -137,11 +140,14 @@ def _energy(point: Point) -> Any:
     return point.potential + 0.5 * point.momentum @ point.momentum
 
 
-def _leapfrog(point: Point, step: Any, potential: Potential) -> Point:
-    momentum = point.momentum - 0.5 * step * point.gradient
-    u = point.u + step * momentum
-    value, gradient = potential(u)
-    return Point(u, momentum - 0.5 * step * gradient, value, gradient)
+def _signed(tree: Tree, step_size: Any) -> Any:
+    return jnp.where(tree.forward, step_size, -step_size)
+
+
+def _half_step(tree: Tree, step_size: Any) -> Any:
+    """The momentum in the middle of the next leapfrog."""
+    tip = tree.half.tip
+    return tip.momentum - 0.5 * _signed(tree, step_size) * tip.gradient
 
 
 def _turning(first: Any, last: Any, total: Any) -> Any:

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
+from jax.lax import stop_gradient
 from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jax.scipy.stats import norm
 from numpyro.distributions import biject_to
@@ -231,7 +232,11 @@ class Posterior:
         return scale, handler.values, handler.log_density
 
     def log_density(self, z: Any, bin: Bin) -> Any:
-        """Log of the posterior density at z (param,), up to the evidence; amplitudes integrated out."""
+        """Log of the posterior density at z (param,), up to the evidence; amplitudes integrated out.
+
+        It may be differentiated once: likelihood times prior is stationary in the amplitudes at their conditional mean,
+        which is therefore held there.
+        """
         split = len(self.curve_names)
         curve, _, log_prior = self.curve(z[:split], bin)
         scale, _, log_prior_noise = self.scale(z[split:], bin)
@@ -239,10 +244,10 @@ class Posterior:
         if not self.marginal:
             return log_prior + self.noise.log_likelihood(bin.y - curve.offset, scale, bin.valid)
         given = self._conditional(curve, scale, bin)
-        baseline = given.level - given.contrast * given.slope
-        residual = bin.y - curve.offset - given.contrast * curve.shape - baseline * curve.unit
+        contrast, baseline = map(stop_gradient, (given.contrast, given.level - given.contrast * given.slope))
+        residual = bin.y - curve.offset - contrast * curve.shape - baseline * curve.unit
         log_likelihood = self.noise.log_likelihood(residual, scale, bin.valid)
-        return log_prior + log_likelihood + self._amplitude_term(given, baseline, bin)
+        return log_prior + log_likelihood + self._amplitude_term(given, contrast, baseline, bin)
 
     def potential(self, z: Any, bin: Bin) -> Any:
         """Minus the log density, infinite where it is not a number."""
@@ -265,7 +270,11 @@ class Posterior:
     def _conditional(self, curve: Curve, scale: Any, bin: Bin) -> Amplitudes:
         """Amplitudes given the rest. The baseline's prior enters as one more point, at shape 0; sums are centred on
         their weighted mean, so that nothing cancels where the shape is nearly flat. The noise's scale divides no array,
-        so that the sums over the data alone are the same at every step."""
+        so that the sums over the data alone are the same at every step.
+
+        What the centred sums owe to a shift of their centres is known without summing again: the columns are
+        orthogonal to the unit one but for the prior's point.
+        """
         contrast_mean, contrast_sd = self._amplitude_prior("contrast", bin)
         baseline_mean, baseline_sd = self._amplitude_prior("baseline", bin)
         y, shape, unit = bin.y - curve.offset, curve.shape, curve.unit
@@ -274,21 +283,23 @@ class Posterior:
         weight = density * jnp.sum(unit * unit) + prior_weight
         slope = density * jnp.sum(unit * shape) / weight
         level = (density * jnp.sum(unit * y) + prior_weight * baseline_mean) / weight
-        rest = shape - slope * unit
-        rest_rest, rest_y = jnp.sum(rest * rest), jnp.sum(rest * (y - level * unit))
+        rest, rest_of_y = shape - stop_gradient(slope) * unit, y - stop_gradient(level) * unit
+        unit_rest = stop_gradient(prior_weight / density * slope)  # sum(unit * rest), and of the rest of y
+        unit_rest_of_y = stop_gradient(prior_weight / density * (level - baseline_mean))
+        slope_shift, level_shift = slope - stop_gradient(slope), level - stop_gradient(level)  # 0, but for derivatives
+        rest_rest = jnp.sum(rest * rest) - 2.0 * slope_shift * unit_rest
+        rest_y = jnp.sum(rest * rest_of_y) - slope_shift * unit_rest_of_y - level_shift * unit_rest
         precision = density * rest_rest + prior_weight * slope**2 + contrast_weight
         product = density * rest_y - prior_weight * slope * (baseline_mean - level)
         contrast = (product + contrast_weight * contrast_mean) / precision
         return Amplitudes(contrast, precision**-0.5, level, slope, weight**-0.5)
 
-    def _amplitude_term(self, given: Amplitudes, baseline: Any, bin: Bin) -> Any:
+    def _amplitude_term(self, given: Amplitudes, contrast: Any, baseline: Any, bin: Bin) -> Any:
         """log p(a) - log p(a | y, rest) at the conditional mean a: what turns the likelihood there into the marginal
         one (Chib 1995, eq. 3), with the change of the contrast's cut."""
         contrast_mean, contrast_sd = self._amplitude_prior("contrast", bin)
         baseline_mean, baseline_sd = self._amplitude_prior("baseline", bin)
-        prior = norm.logpdf(given.contrast, contrast_mean, contrast_sd) + norm.logpdf(
-            baseline, baseline_mean, baseline_sd
-        )
+        prior = norm.logpdf(contrast, contrast_mean, contrast_sd) + norm.logpdf(baseline, baseline_mean, baseline_sd)
         posterior = -jnp.log(2 * jnp.pi * given.contrast_sd * given.baseline_sd)
         low = self._lower_bound(bin)
         if low is None:
