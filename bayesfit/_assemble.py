@@ -11,9 +11,10 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._curves import error_ratio
-from bayesfit._devices import Spread, batches, gather, named, place, take
+from bayesfit._devices import Spread, devices_for, named, stream, take
 from bayesfit._estimate import BINS, Estimate
 from bayesfit._lane import MAX_TREE_DEPTH
+from bayesfit._point import PointEstimate
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._prepare import Problem
 from bayesfit._registry import get_pipeline, source_of
@@ -24,6 +25,7 @@ from bayesfit._verdict import NUMBERS, Evidence, Verdict, judge, unusable
 
 BAND_DRAWS = 200
 BAND = (0.025, 0.975)
+QUANTILES = 65
 DIMS = ("chain", "draw", "q_bin")
 
 
@@ -32,10 +34,11 @@ def assemble(
     problem: Problem,
     settings: FitSettings,
     usable: np.ndarray,
+    points: PointEstimate | None,
     estimates: Estimate | None,
     draws: Draws | None,
 ) -> xr.DataTree:
-    """The result of a fit, `estimates` and `draws` being those of the `usable` bins only."""
+    """The result of a fit; `points`, `estimates` and `draws` are those of the `usable` bins only."""
     curves = curves if "q_bin" in curves.dims else curves.expand_dims("q_bin")
     curves = curves.transpose("q_bin", "tau", ...)
     count = curves.sizes["q_bin"]
@@ -43,13 +46,13 @@ def assemble(
     posterior = _posterior_group(problem, sampled, curves)
     pinned = {name: ("q_bin", values[:, 0, 0]) for name, values in sampled.items() if name in _pinned(problem)}
     band = _bands(problem, usable, draws, curves)
-    verdicts = _verdicts(problem, usable, estimates, draws, band, curves, settings)
+    verdicts = _verdicts(problem, usable, points, estimates, draws, band, curves, settings)
     groups = {
         "posterior": posterior,
         "sample_stats": _sample_stats(draws, usable, count, settings),
         "observed_data": curves[["g2"]],
         "constant_data": curves.drop_vars("g2").assign(pinned),
-        "point_estimate": _point_estimate(problem, usable, estimates, count),
+        "point_estimate": _point_estimate(problem, usable, points, count),
         "fit_curve": band,
         "diagnostics": _diagnostics(verdicts, problem, curves).assign(_means(draws, usable, count)),
     }
@@ -140,17 +143,17 @@ def _sample_stats(draws: Draws | None, usable: np.ndarray, count: int, settings:
     return xr.Dataset({name: (DIMS, array) for name, array in stats.items()}, coords=coords)
 
 
-def _point_estimate(problem: Problem, usable: np.ndarray, estimates: Estimate | None, count: int) -> xr.Dataset:
+def _point_estimate(problem: Problem, usable: np.ndarray, points: PointEstimate | None, count: int) -> xr.Dataset:
     """The least-squares fit: each parameter with its standard error (scaled by the residuals where the noise has a
     scale of its own), chi2 and whether the solver converged."""
     group = xr.Dataset()
-    if estimates is None:
+    if points is None:
         return group
-    freedom = np.maximum(problem.points[usable] - len(estimates.least_squares_sd), 1)
-    factor = np.sqrt(estimates.chi2 / freedom) if problem.posterior.noise.parameters else 1.0
-    arrays = {name: estimates.least_squares[name] for name in estimates.least_squares_sd}
-    arrays |= {f"{name}_sd": sd * factor for name, sd in estimates.least_squares_sd.items()}
-    arrays |= {"chi2": estimates.chi2, "converged": estimates.converged.astype(float)}
+    freedom = np.maximum(problem.points[usable] - len(points.solution.sd), 1)
+    factor = np.sqrt(points.solution.chi2 / freedom) if problem.posterior.noise.parameters else 1.0
+    arrays = {name: points.solution.values[name] for name in points.solution.sd}
+    arrays |= {f"{name}_sd": sd * factor for name, sd in points.solution.sd.items()}
+    arrays |= {"chi2": points.solution.chi2, "converged": points.solution.converged.astype(float)}
     for name, values in arrays.items():
         whole = np.full(count, np.nan)
         whole[usable] = values
@@ -178,10 +181,13 @@ def _bands(problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr
     if draws is not None and done:
         run = _mean_curves(problem.posterior)
         bins = take(problem.bins, usable)
-        devices = min(jax.local_device_count(), -(-usable.size // BINS))
-        for index in batches(usable.size, BINS, devices):
-            values = {name: _thinned(array[index], draws.done[index]) for name, array in draws.values.items()}
-            mean, band = gather(run(place(take(bins, index), devices), place(values, devices)))
+
+        def chosen(index: np.ndarray) -> tuple[Bin, dict[str, np.ndarray]]:
+            return take(bins, index), {
+                n: _thinned(array[index], draws.done[index]) for n, array in draws.values.items()
+            }
+
+        for index, (mean, band) in stream(run, usable.size, BINS, devices_for(usable.size, BINS), chosen):
             arrays[0, usable[index]] = mean[:, :length]
             arrays[1:, usable[index]] = np.moveaxis(band, 1, 0)[:, :, :length]
     names = ("mean", "lower", "upper")
@@ -201,6 +207,7 @@ def _thinned(array: np.ndarray, done: np.ndarray) -> np.ndarray:
 def _verdicts(
     problem: Problem,
     usable: np.ndarray,
+    points: PointEstimate | None,
     estimates: Estimate | None,
     draws: Draws | None,
     band: xr.Dataset,
@@ -210,15 +217,16 @@ def _verdicts(
     """The verdict of every bin of the dataset, in order."""
     needed = len(problem.posterior.curve_names) + len(problem.posterior.marginal)
     verdicts = [unusable(int(points), needed) for points in problem.points]
-    if estimates is None or draws is None:
+    if points is None or estimates is None or draws is None:
         return verdicts
     names = [*problem.posterior.names, *problem.posterior.marginal]
+    prior = _prior_quantiles(problem, usable, points)
     for place_, bin in enumerate(usable):
         made = int(draws.done[place_])
         valid = curves.valid.values[bin]
         residual = (curves.g2.values[bin] - band["mean"].values[bin])[valid] / curves.g2_err.values[bin][valid]
-        contrast = estimates.least_squares.get("contrast", np.full(usable.size, np.nan))[place_]
-        contrast_sd = estimates.least_squares_sd.get("contrast", np.full(usable.size, np.nan))[place_]
+        contrast = points.solution.values.get("contrast", np.full(usable.size, np.nan))[place_]
+        contrast_sd = points.solution.sd.get("contrast", np.full(usable.size, np.nan))[place_]
         inferred = bool(problem.posterior.noise_names)
         verdicts[bin] = judge(
             Evidence(
@@ -228,7 +236,7 @@ def _verdicts(
                 diverging=draws.stats["diverging"][place_][:, :made] if draws.stats else np.zeros((1, 0)),
                 mode_potential=float(estimates.mode_potential[place_]),
                 sampled=len(problem.posterior.names),
-                prior_quantiles={name: q[place_] for name, q in estimates.prior_quantiles.items()},
+                prior_quantiles={name: quantiles[place_] for name, quantiles in prior.items()},
                 residual=residual,
                 tau=curves.tau.values[valid],
                 free=needed,
@@ -240,6 +248,14 @@ def _verdicts(
             )
         )
     return verdicts
+
+
+def _prior_quantiles(problem: Problem, usable: np.ndarray, points: PointEstimate) -> dict[str, np.ndarray]:
+    """`QUANTILES` evenly spaced quantiles (bin, quantile) of the prior of every parameter of the curve."""
+    posterior, bins = problem.posterior, take(problem.bins, usable)
+    levels = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    sampled = {name: np.quantile(values, levels, axis=1).T for name, values in points.prior_values.items()}
+    return sampled | {name: posterior.amplitude_prior_quantiles(name, levels, bins) for name in posterior.marginal}
 
 
 def _diagnostics(verdicts: list[Verdict], problem: Problem, curves: xr.Dataset) -> xr.Dataset:

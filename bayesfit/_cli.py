@@ -154,17 +154,13 @@ def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: 
 
 
 def _start_jax() -> None:
-    """One CPU device a core, and compiled programs kept between runs; before JAX starts."""
+    """One CPU device a core; before JAX starts."""
     import gc
 
     import jax
 
     gc.set_threshold(200_000, 50, 50)  # tracing makes many small objects that live on
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesfit" / "jax"
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    jax.config.update("jax_compilation_cache_dir", str(cache))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def main() -> None:

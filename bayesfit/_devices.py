@@ -5,7 +5,7 @@ with copies of their first item, and every device runs the same program. Data th
 list, one part a device.
 
 Tracing happens in the caller's thread and under one lock, since NumPyro keeps its handlers in a global; compilation
-runs in the background.
+runs in the background, once for all devices.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from typing import Any
 
 import jax
 import numpy as np
+from numpyro.distributions.distribution import validation_enabled
 
-from bayesfit._programs import kept
+from bayesfit._programs import Kept, key, load, pack, read, write
+from bayesfit._work import Stop
 
 Parts = list[Any]
 CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)
 TRACING = threading.RLock()
+COMPILING, LOADING = ThreadPoolExecutor(8), ThreadPoolExecutor(256)
 
 
 class Spread:
@@ -34,31 +37,69 @@ class Spread:
     def __init__(self, function: Callable[..., Any], identity: str | None = None) -> None:
         self.jitted, self.identity = jax.jit(jax.vmap(function)), identity
         self.options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
-        self.compiled: dict[Any, Future[Any]] = {}
+        self.programs: dict[Any, Future[Any]] = {}  # by shapes and device
         self.made: dict[Any, Any] = {}
 
     def start(self, *arguments: Parts) -> Spread:
-        """Begin to compile for arguments of these shapes, on the devices that they lie on; returns at once."""
-        missing = [share for share in zip(*arguments, strict=True) if _signature(share) not in self.compiled]
-        if missing:
-            with TRACING:
-                program = jax.jit(kept(self.jitted, self.identity, missing[0]), compiler_options=self.options)
-                traced = [program.trace(*share) for share in missing]
-                lowered = [one.lower() for one in traced]
-            pool = ThreadPoolExecutor(len(lowered))
-            for share, before, after in zip(missing, traced, lowered, strict=True):
-                self.compiled[_signature(share)] = pool.submit(after.compile)
-                self.made[_signature(share)] = before.out_info
-            pool.shutdown(wait=False)
+        """Begin to compile for arguments of these shapes on the devices where they lie; returns at once."""
+        shares = list(zip(*arguments, strict=True))
+        if any((_signature(share), _device(share)) not in self.programs for share in shares):
+            self._begin(_signature(shares[0]), shares)
         return self
 
-    def shapes(self, *arguments: Parts) -> Parts:
-        """Shapes and types of what a call with these arguments returns; `start` it first."""
-        return [self.made[_signature(share)] for share in zip(*arguments, strict=True)]
+    def shapes(self, *arguments: Parts) -> Any:
+        """Shapes and types of what one device makes of its share of these arguments; `start` it first."""
+        return self.made[_signature(next(zip(*arguments, strict=True)))]
 
     def __call__(self, *arguments: Parts) -> Parts:
         self.start(*arguments)
-        return [self.compiled[_signature(share)].result()(*share) for share in zip(*arguments, strict=True)]
+        shares = list(zip(*arguments, strict=True))
+        return [self.programs[_signature(share), _device(share)].result()(*share) for share in shares]
+
+    def _begin(self, signature: Any, shares: list[Any]) -> None:
+        """Read the program from disk, or else trace it here and compile it, for the first device; load it on the
+        others."""
+        lowered: Any = None
+        if self.identity is None:
+            lowered, made = self._lower(shares[0])
+        name = key(self.identity or lowered.as_text(), shares[0], self.options)
+        found = read(name)
+        if found is None and lowered is None:
+            lowered, made = self._lower(shares[0])
+        self.made[signature] = found.made if found is not None else made
+        first = COMPILING.submit(self._first, shares[0], self.made[signature], name, found, lowered)
+        for share in shares:
+            self.programs[signature, _device(share)] = LOADING.submit(self._on, share, first)
+
+    def _lower(self, share: Any) -> tuple[Any, Any]:
+        """The program lowered for a share, and the shapes of what it returns."""
+        with TRACING, validation_enabled(False):
+            traced = self.jitted.trace(*share)
+            return traced.lower(), traced.out_info
+
+    def _first(self, share: Any, made: Any, name: str, found: Kept | None, lowered: Any) -> tuple[Any, Kept | None]:
+        """The program on the first device, and as it is kept."""
+        loaded = None if found is None else load(found, share, _device(share))
+        if loaded is not None:
+            return loaded, found
+        compiled = self._compiled(share, lowered)
+        if (packed := pack(compiled, made)) is not None:
+            write(name, packed)
+        return compiled, packed
+
+    def _on(self, share: Any, first: Future[Any]) -> Any:
+        """The program on the device of a share."""
+        compiled, packed = first.result()
+        if _device(share) in next(iter(jax.tree.leaves(compiled.input_shardings))).device_set:
+            return compiled
+        moved = None if packed is None else load(packed, share, _device(share))
+        return self._compiled(share) if moved is None else moved
+
+    def _compiled(self, share: Any, lowered: Any = None) -> Any:
+        if lowered is None:
+            with jax.enable_x64(True):
+                lowered, _ = self._lower(share)
+        return lowered.compile(self.options)
 
 
 def named(role: str, identity: str | None) -> str | None:
@@ -66,10 +107,15 @@ def named(role: str, identity: str | None) -> str | None:
     return None if identity is None else f"{role}: {identity}"
 
 
+def _device(share: Any) -> jax.Device:
+    (device,) = jax.tree.leaves(share)[0].devices()
+    return device
+
+
 def _signature(share: Any) -> Any:
-    """What a compiled program depends on: shapes, types and the device of every array, in their places."""
+    """What a compiled program depends on: shapes and types of every array, in their places."""
     leaves, structure = jax.tree.flatten(share)
-    return structure, tuple((leaf.shape, leaf.dtype, frozenset(leaf.sharding.device_set)) for leaf in leaves)
+    return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
 def place(tree: Any, count: int | None = None) -> Parts:
@@ -92,12 +138,39 @@ def gather(parts: Parts) -> Any:
     return jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *parts)
 
 
-def batches(count: int, width: int, devices: int | None = None) -> Iterator[np.ndarray]:
+def devices_for(count: int, width: int) -> int:
+    """How many devices it takes to have `count` items at once, with `width` on each, as far as there are so many."""
+    return max(1, min(jax.local_device_count(), -(-count // width)))
+
+
+def batches(count: int, width: int, devices: int) -> Iterator[np.ndarray]:
     """Indices of each batch of `width` a device; the last is filled up with its own first index."""
-    total = width * (devices or jax.local_device_count())
+    total = width * devices
     for start in range(0, count, total):
         index = np.arange(start, min(start + total, count))
         yield np.concatenate([index, np.repeat(index[:1], total - index.size)])
+
+
+def stream(
+    program: Spread,
+    count: int,
+    width: int,
+    devices: int,
+    arguments: Callable[[np.ndarray], tuple[Any, ...]],
+    stop: Stop | None = None,
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Indices of each batch, and what the program makes of their `arguments`, as NumPy arrays. The devices are kept one
+    batch ahead; ends early after a wish to stop."""
+    ahead = None
+    for index in batches(count, width, devices):
+        if stop is not None and stop.asked:
+            break
+        made = index, program(*(place(argument, devices) for argument in arguments(index)))
+        if ahead is not None:
+            yield ahead[0], gather(ahead[1])
+        ahead = made
+    if ahead is not None:
+        yield ahead[0], gather(ahead[1])
 
 
 def take(tree: Any, index: np.ndarray) -> Any:

@@ -1,13 +1,10 @@
-"""From data alone to a start: point estimate, modes, and the frame in which a bin is sampled.
+"""From a point estimate to a start: modes, and the frame in which a bin is sampled.
 
-1. Scout: prior draws, ranked by the residual sum of squares with the amplitudes profiled out. The best of each
-   quantile of the first parameter (the rate, in most models) is a start, so that every part of the delay window is
-   looked at.
-2. Least squares (optimistix, Levenberg-Marquardt) from each start: the best is the classical point estimate.
-3. Posterior mode from each of these, by Fisher scoring: the curvature of least squares and of the prior is at hand.
-4. Importance sampling over a mixture of prior draws and Student-t clouds about the modes: its weights give starts in
-   every mode in the right proportion and a covariance that knows the whole posterior (Owen & Zhou 2000, the
-   deterministic-mixture weights).
+1. Posterior modes, by Fisher scoring from the least-squares solutions and from the best prior draws: the curvature of
+   least squares and of the prior is at hand.
+2. Importance sampling over a mixture of prior draws, each with a draw of the noise about its own guess, and Student-t
+   clouds about the modes: its weights give starts in every mode in the right proportion and a covariance that knows the
+   whole posterior (Owen & Zhou 2000, the deterministic-mixture weights).
 """
 
 from __future__ import annotations
@@ -19,108 +16,86 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 from jax.scipy.special import logsumexp
 
-from bayesfit._devices import Spread, batches, gather, named, place, take
-from bayesfit._jump import CENTERS, Mixture, mixture
+from bayesfit import _keys
+from bayesfit._devices import Spread, batches, devices_for, named, place, stream, take
+from bayesfit._jump import CENTERS, Mixture, inverse, mixture
+from bayesfit._point import PointEstimate, filled
 from bayesfit._posterior import Bin, Posterior
-from bayesfit._programs import record
 from bayesfit._work import Progress, Report, Stop
 
 BINS = 16
-FEW_BINS = 128  # up to here one device makes the estimates: a second one would cost more to compile than it saves
-
-SCOUTS = 1024
-STARTS = 6
-CLOUD = 128
-ROLE = 2**31  # of a bin's keys, that of the estimate; the chains' are numbered from 0
-AT_ONCE = 128  # points looked at together, so that the processor's cache holds what is made of them
-SCORING_STEPS = 15
-QUANTILES = 65
+CLOUD = 96
+WIDENED = 1.5  # the noise's proposals over its standard error
+AT_ONCE = 32  # points looked at together, so that the processor's cache holds what is made of them
+SCORING_STEPS = 12
 LEAST_ESS_PER_PARAMETER = 15.0
 SMALLEST_PIVOT = 1e-4
 
 
-@record
 class Estimate(NamedTuple):
     """What the sampler and the verdict need of one bin; with a leading axis, of many.
 
-    `least_squares`, `least_squares_sd`: the classical fit, parameter name to value and to standard error for errors
-    as stated; `chi2`: its residual sum of squares; `converged`: True where the solver says so; `mode_potential`: the
-    lowest potential seen; `center` (param,), `frame` (param, param): z = center + frame @ u whitens the posterior;
-    `starts` (chain, param): starts of the chains, as u; `proposals`: the mixture for global moves, in u;
-    `importance_ess`: effective number of the importance draws; `prior_quantiles`: parameter name to `QUANTILES` evenly
-    spaced quantiles of its prior.
+    `mode_potential`: the lowest potential seen; `center` (param,), `frame` (param, param): z = center + frame @ u
+    whitens the posterior; `starts` (chain, param): starts of the chains, as u; `proposals`: the mixture for global
+    moves, in u; `importance_ess`: effective number of the importance draws.
     """
 
-    least_squares: Any
-    least_squares_sd: Any
-    chi2: Any
-    converged: Any
     mode_potential: Any
     center: Any
     frame: Any
     starts: Any
     proposals: Mixture
     importance_ess: Any
-    prior_quantiles: Any
 
 
 @lru_cache(maxsize=32)
 def _estimator(posterior: Posterior, chains: int) -> Spread:
     return Spread(
-        lambda bin, words: estimate(posterior, bin, jax.random.wrap_key_data(words), chains),
+        lambda bin, places, scouts, key: estimate(
+            posterior, bin, places, scouts, _keys.key_for(key, _keys.CLOUDS), chains
+        ),
         named(f"estimate {chains}", posterior.identity),
     )
 
 
-def _devices(count: int) -> int:
-    return 1 if count <= FEW_BINS else jax.local_device_count()
-
-
-def start_compiling(posterior: Posterior, bins: Bin, chains: int) -> Estimate:
-    """Begin to compile the estimator in the background; returns the shapes of what it makes of one batch."""
-    devices = _devices(len(bins.y))
+def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate, chains: int) -> Estimate:
+    """Begin to compile the estimator in the background, for point estimates of these shapes; returns the shapes of what
+    it makes of one batch."""
+    devices = devices_for(len(bins.y), BINS)
     index = next(batches(1, BINS, devices))
+    blank = [np.zeros((index.size, *shape.shape[1:]), shape.dtype) for shape in (points.starts, points.scouts)]
     words = np.zeros((index.size, 2), np.uint32)
-    arguments = place(take(bins, index), devices), place(words, devices)
-    return _estimator(posterior, chains).start(*arguments).shapes(*arguments)[0]
+    arguments = [place(argument, devices) for argument in (take(bins, index), *blank, words)]
+    return _estimator(posterior, chains).start(*arguments).shapes(*arguments)
 
 
-def estimate_bins(posterior: Posterior, bins: Bin, keys: Any, chains: int, report: Report, stop: Stop) -> Estimate:
+def estimate_bins(
+    posterior: Posterior, bins: Bin, points: PointEstimate, keys: np.ndarray, chains: int, report: Report, stop: Stop
+) -> Estimate:
     """Estimates of all bins (leading axis), as NumPy arrays; NaN for those that a stop came before."""
-    run = _estimator(posterior, chains)
     count = len(bins.y)
-    devices = _devices(count)
-    words = np.asarray(jax.random.key_data(keys))
+    devices = devices_for(count, BINS)
+
+    def chosen(index: np.ndarray) -> tuple[Any, ...]:
+        return take(bins, index), points.starts[index], points.scouts[index], keys[index]
+
     parts = []
-    for index in batches(count, BINS, devices):
-        if stop.asked:
-            break
-        parts.append(gather(run(place(take(bins, index), devices), place(words[index], devices))))
-        report(Progress("estimate", count, min(count, len(parts) * index.size)))
-    if not parts:
-        raise KeyboardInterrupt
-    return jax.tree.map(lambda *arrays: _filled(np.concatenate(arrays)[:count], count), *parts)
+    for _, part in stream(_estimator(posterior, chains), count, BINS, devices, chosen, stop):
+        parts.append(part)
+        report(Progress("estimate", count, min(count, len(parts) * BINS * devices)))
+    return filled(parts, count)
 
 
-def _filled(array: np.ndarray, count: int) -> np.ndarray:
-    """An array made longer, to `count` items, by NaN or False."""
-    missing = np.full((count - len(array), *array.shape[1:]), False if array.dtype == bool else np.nan)
-    return np.concatenate([array, missing.astype(array.dtype)])
-
-
-def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
-    """Point estimate, modes, and frame of one bin. Never raises under vmap: what fails is NaN or not converged."""
-    key_scout, key_cloud, key_choice = jax.random.split(jax.random.fold_in(key, ROLE), 3)
-    scouts, prior_values = jax.vmap(lambda k: posterior.draw_prior(k, bin))(jax.random.split(key_scout, SCOUTS))
-    fits, chi2, converged = _least_squares(posterior, bin, scouts[:, : len(posterior.curve_names)])
-    best = jnp.argmin(jnp.nan_to_num(chi2, nan=jnp.inf))
-    point, point_sd = posterior.least_squares(fits[best], bin)
-    modes, frames, potentials = _modes(posterior, bin, fits, scouts)
+def estimate(posterior: Posterior, bin: Bin, places: Any, scouts: Any, key: Any, chains: int) -> Estimate:
+    """Modes and frame of one bin, from places (start, param) of the curve and scouts (scout, param) of the prior. Never
+    raises under vmap: what fails is NaN."""
+    key_cloud, key_choice = jax.random.split(key)
+    modes, frames, potentials = _modes(posterior, bin, places, scouts)
     points, log_weights, lowest = _importance(posterior, bin, key_cloud, scouts, modes, frames)
-    weights = jnp.exp(log_weights - logsumexp(log_weights))
+    weights = jnp.exp(log_weights - jnp.max(log_weights))
+    weights = weights / jnp.sum(weights)
     ess = 1.0 / jnp.sum(weights**2)
     top = jnp.argmin(potentials)
     center, frame = _frame(points, weights, ess, modes[top], frames[top])
@@ -128,69 +103,25 @@ def estimate(posterior: Posterior, bin: Bin, key: Any, chains: int) -> Estimate:
     def to_u(columns: Any) -> Any:
         return jax.scipy.linalg.solve_triangular(frame, columns, lower=True)
 
-    drawn = to_u((points[_systematic(key_choice, weights, chains + CENTERS)] - center).T).T
+    chosen = jnp.concatenate([_systematic(key_choice, weights, count) for count in (chains, CENTERS)])
+    drawn = to_u((points[chosen] - center).T).T
     masses = jnp.sum(jnp.log(jnp.diagonal(frames, axis1=1, axis2=2)), axis=1) - potentials
     return Estimate(
-        least_squares=point,
-        least_squares_sd=point_sd,
-        chi2=chi2[best],
-        converged=converged[best],
         mode_potential=jnp.minimum(jnp.min(potentials), lowest),
         center=center,
         frame=frame,
         starts=drawn[:chains],
         proposals=mixture(drawn[chains:], to_u((modes - center).T).T, jax.vmap(to_u)(frames), masses),
         importance_ess=ess,
-        prior_quantiles=_prior_quantiles(posterior, bin, prior_values),
     )
 
 
-def _modes(posterior: Posterior, bin: Bin, fits: Any, scouts: Any) -> tuple[Any, Any, Any]:
-    """Mode, frame and potential from each least-squares fit, held within the prior draws where it has run away."""
+def _modes(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -> tuple[Any, Any, Any]:
+    """Mode, frame and potential from each place, held within the prior draws where it has run away."""
     low, high = jnp.min(scouts, axis=0), jnp.max(scouts, axis=0)
     count = len(posterior.curve_names)
-    starts = jax.vmap(lambda z: _with_noise(posterior, bin, z))(jnp.clip(fits, low[:count], high[:count]))
+    starts = jax.vmap(lambda z: _with_noise(posterior, bin, z))(jnp.clip(places, low[:count], high[:count]))
     return jax.vmap(lambda z: _mode(posterior, bin, z, jnp.std(scouts, axis=0)))(starts)
-
-
-def _prior_quantiles(posterior: Posterior, bin: Bin, values: dict[str, Any]) -> dict[str, Any]:
-    levels = (jnp.arange(QUANTILES) + 0.5) / QUANTILES
-    sampled = {name: jnp.quantile(values[name], levels) for name in posterior.curve_names}
-    return sampled | {name: posterior.amplitude_prior_quantile(name, levels, bin) for name in posterior.marginal}
-
-
-def _least_squares(posterior: Posterior, bin: Bin, scouts: Any) -> tuple[Any, Any, Any]:
-    """Solutions (start, param) of the curve's parameters, their chi-square, and whether each converged."""
-    count = len(posterior.curve_names)
-    starts = _starts(posterior, bin, scouts)
-    if count == 0:
-        chi2 = jnp.sum(posterior.residual(jnp.zeros(0), bin) ** 2)
-        return starts, jnp.full(starts.shape[0], chi2), jnp.ones(starts.shape[0], bool)
-    solver: Any = optx.LevenbergMarquardt(rtol=1e-10, atol=1e-10)
-
-    steps = 2000 if posterior.model.starts else 400
-
-    def solve(z: Any) -> tuple[Any, Any, Any]:
-        solution: Any = optx.least_squares(
-            lambda z, bin: posterior.residual(z, bin), solver, z, args=bin, max_steps=steps, throw=False
-        )
-        chi2 = jnp.sum(posterior.residual(solution.value, bin) ** 2)
-        return solution.value, chi2, solution.result == optx.RESULTS.successful
-
-    return jax.vmap(solve)(starts)
-
-
-def _starts(posterior: Posterior, bin: Bin, scouts: Any) -> Any:
-    """The model's own starts, or the best scout in each quantile of the first coordinate; (start, param)."""
-    if posterior.model.starts:
-        given = [posterior.unconstrain_curve({**start, **bin.fixed}, bin) for start in posterior.model.starts]
-        return jnp.stack(given)
-    if not posterior.curve_names:
-        return jnp.zeros((STARTS, 0))
-    chi2 = jax.vmap(lambda z: jnp.sum(posterior.residual(z, bin) ** 2))(scouts)
-    order = jnp.argsort(scouts[:, 0])[: SCOUTS // STARTS * STARTS].reshape(STARTS, -1)
-    best = jnp.argmin(jnp.nan_to_num(chi2, nan=jnp.inf)[order], axis=1)
-    return scouts[jnp.take_along_axis(order, best[:, None], axis=1)[:, 0]]
 
 
 def _with_noise(posterior: Posterior, bin: Bin, z: Any) -> Any:
@@ -211,20 +142,23 @@ def _noise_width(posterior: Posterior, bin: Bin, z: Any) -> Any:
 
 def _mode(posterior: Posterior, bin: Bin, start: Any, prior_sd: Any) -> tuple[Any, Any, Any]:
     """Mode near a start, a frame there, and its potential: Fisher scoring with the best of a few step lengths, so that
-    the potential never rises."""
-    lengths = jnp.array([0.0, 0.03, 0.1, 0.3, 0.6, 1.0, 1.8])
+    the potential never rises. The first step only looks at the start."""
+    lengths = jnp.array([0.03, 0.3, 1.0, 1.8])
+    potential = jax.vmap(jax.value_and_grad(lambda z: posterior.potential(z, bin)))
 
-    def step(state: tuple[Any, Any, Any], _: None) -> tuple[tuple[Any, Any, Any], None]:
-        z, _, _ = state
+    def step(state: tuple[Any, Any, Any, Any], _: None) -> tuple[tuple[Any, Any, Any, Any], None]:
+        z, here, gradient, _ = state
         frame = _whitener(posterior, bin, z, prior_sd)
-        gradient = jnp.nan_to_num(jax.grad(posterior.potential)(z, bin), posinf=0.0, neginf=0.0)
         tries = z - lengths[:, None] * (frame @ (frame.T @ gradient))
-        potentials = jax.vmap(lambda z: posterior.potential(z, bin))(tries)
-        best = jnp.argmin(potentials)
-        return (tries[best], frame, potentials[best]), None
+        values, gradients = potential(tries)
+        best = jnp.argmin(values)
+        lower = values[best] < here
+        gradient = jnp.where(lower, jnp.nan_to_num(gradients[best], posinf=0.0, neginf=0.0), gradient)
+        return (jnp.where(lower, tries[best], z), jnp.where(lower, values[best], here), gradient, frame), None
 
-    first = (start, jnp.eye(start.size), jnp.array(jnp.inf))
-    return jax.lax.scan(step, first, None, length=SCORING_STEPS)[0]
+    first = start, jnp.array(jnp.inf), jnp.zeros_like(start), jnp.eye(start.size)
+    (z, value, _, frame), _ = jax.lax.scan(step, first, None, length=SCORING_STEPS + 1)
+    return z, frame, value
 
 
 def _whitener(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
@@ -245,36 +179,36 @@ def _inverse_root(precision: Any) -> Any:
     """Lower triangular L with L L^T = precision^-1, computed in units of the diagonal."""
     unit = jnp.diagonal(precision) ** -0.5
     upper = jnp.linalg.cholesky((precision * unit[:, None] * unit)[::-1, ::-1])[::-1, ::-1]
-    return unit[:, None] * jnp.linalg.inv(upper).T if precision.size else precision
+    return unit[:, None] * inverse(upper.T) if precision.size else precision
 
 
 def _importance(posterior: Posterior, bin: Bin, key: Any, scouts: Any, modes: Any, frames: Any) -> tuple[Any, ...]:
     """Points (point, param), their log importance weights, and the lowest potential among them."""
-    modes_count, size = modes.shape
-    curve_count = len(posterior.curve_names)
-    u = _draw_t(key, (SCOUTS + modes_count * CLOUD, size))
-    clouds = modes[:, None] + jnp.einsum("kij,knj->kni", frames, u[SCOUTS:].reshape(modes_count, CLOUD, size))
-    defence = jax.vmap(lambda z: _with_noise(posterior, bin, z))(scouts[:, :curve_count])
-    width = jax.vmap(lambda z: 1.5 * _noise_width(posterior, bin, z))(defence[:, curve_count:])
-    wide = defence.at[:, curve_count:].add(width * u[:SCOUTS, curve_count:])
-    points = jnp.concatenate([wide, clouds.reshape(-1, size)])
-    counts = jnp.array([SCOUTS] + [CLOUD] * modes_count) / (SCOUTS + CLOUD * modes_count)
-    inverses = jnp.linalg.inv(frames)
+    count, size = modes.shape
+    split = len(posterior.curve_names)
+    u = _draw_t(key, (len(scouts) + count * CLOUD, size))
+    clouds = modes[:, None] + jnp.einsum("kij,knj->kni", frames, u[len(scouts) :].reshape(count, CLOUD, size))
+    points = jnp.concatenate([scouts, clouds.reshape(-1, size)])
+    from_prior = jnp.arange(len(points)) < len(scouts)
+
+    def at(point: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        """The point itself, a scout's noise drawn about its guess; potential; log density of the scouts there."""
+        z, u, from_prior = point
+        curve, noise = z[:split], z[split:]
+        guess = _noise_guess(posterior, bin, curve)
+        width = WIDENED * _noise_width(posterior, bin, guess)
+        noise = jnp.where(from_prior, guess + width * u[split:], noise)
+        log_density = posterior.curve(curve, bin)[2] + _log_t((noise - guess) / width) - jnp.sum(jnp.log(width))
+        z = jnp.concatenate([curve, noise])
+        return z, posterior.potential(z, bin), log_density
+
+    points, potentials, outer = jax.lax.map(at, (points, u, from_prior), batch_size=AT_ONCE)
     volumes = jnp.sum(jnp.log(jnp.diagonal(frames, axis1=1, axis2=2)), axis=1)
-
-    def log_weight(z: Any) -> tuple[Any, Any]:
-        inner = _log_t(jnp.einsum("kij,kj->ki", inverses, z - modes)) - volumes
-        guess = _noise_guess(posterior, bin, z[:curve_count])
-        _, _, log_prior = posterior.curve(z[:curve_count], bin)
-        width = 1.5 * _noise_width(posterior, bin, guess)
-        outer = log_prior + _log_t((z[curve_count:] - guess) / width) - jnp.sum(jnp.log(width))
-        proposal = logsumexp(jnp.concatenate([outer[None], inner]), b=counts)
-        potential = posterior.potential(z, bin)
-        weight = -potential - proposal
-        return jnp.where(jnp.isfinite(weight), weight, -jnp.inf), potential
-
-    log_weights, potentials = jax.lax.map(log_weight, points, batch_size=AT_ONCE)
-    return points, log_weights, jnp.min(potentials)
+    rest = jnp.einsum("kij,knj->kni", jax.vmap(inverse)(frames), points - modes[:, None])
+    inner = _log_t(rest) - volumes[:, None]
+    counts = jnp.array([len(scouts)] + [CLOUD] * count) / (len(scouts) + CLOUD * count)
+    weights = -potentials - logsumexp(jnp.concatenate([outer[None], inner]), b=counts[:, None], axis=0)
+    return points, jnp.where(jnp.isfinite(weights), weights, -jnp.inf), jnp.min(potentials)
 
 
 def _draw_t(key: Any, shape: tuple[int, ...]) -> Any:
@@ -301,11 +235,10 @@ def _frame(points: Any, weights: Any, ess: Any, mode: Any, mode_frame: Any) -> t
 
 
 def _systematic(key: Any, weights: Any, count: int) -> Any:
-    """Indices of `count` points by systematic resampling, in random order."""
-    key_offset, key_order = jax.random.split(key)
-    grid = (jnp.arange(count) + jax.random.uniform(key_offset)) / count
+    """Indices of `count` points by systematic resampling."""
+    grid = (jnp.arange(count) + jax.random.uniform(jax.random.fold_in(key, count))) / count
     index = jnp.searchsorted(jnp.cumsum(weights), grid * (1 - 1e-12))
-    return jax.random.permutation(key_order, jnp.minimum(index, weights.size - 1))
+    return jnp.minimum(index, weights.size - 1)
 
 
 def readapt(old: Estimate, u: np.ndarray) -> Estimate:

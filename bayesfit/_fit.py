@@ -11,10 +11,11 @@ import jax
 import numpy as np
 import xarray as xr
 
-from bayesfit import _estimate, _sample
+from bayesfit import _estimate, _point, _sample
 from bayesfit._assemble import assemble
 from bayesfit._devices import TRACING, take
 from bayesfit._errors import ModelError
+from bayesfit._keys import bin_keys
 from bayesfit._model import Model
 from bayesfit._prepare import Problem, prepare
 from bayesfit._progress import progress_bar
@@ -95,16 +96,18 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
     needed = len(problem.posterior.curve_names) + len(problem.posterior.marginal)
     usable = np.flatnonzero(problem.points >= max(needed, 1))
     if usable.size == 0:
-        return assemble(curves, problem, settings, usable, None, None)
+        return assemble(curves, problem, settings, usable, None, None, None)
     posterior, bins = problem.posterior, take(problem.bins, usable)
-    keys = _sample.bin_keys(settings.seed, problem.identity[usable])
+    keys = bin_keys(settings.seed, problem.identity[usable])
     schedule = _sample.Schedule(
         settings.chains, settings.draws, settings.warmup, settings.target_accept, settings.target_ess
     )
     with stop_on_signal() as stop:
-        shapes = _estimate.start_compiling(posterior, bins, settings.chains)
-        _sample.start_compiling(posterior, bins, shapes, schedule)
-        estimates = _estimate.estimate_bins(posterior, bins, keys, settings.chains, report, stop)
+        points = _point.start_compiling(posterior, bins)
+        estimates = _estimate.start_compiling(posterior, bins, points, settings.chains)
+        _sample.start_compiling(posterior, bins, estimates, schedule)
+        points = _point.point_estimates(posterior, bins, keys, report, stop)
+        estimates = _estimate.estimate_bins(posterior, bins, points, keys, settings.chains, report, stop)
         if not np.any(np.isfinite(estimates.mode_potential)):
             raise ModelError(
                 "its density is not finite at any prior draw, in any bin",
@@ -112,4 +115,4 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
                 remedy="Does the program return NaN?",
             )
         draws = _sample.sample_bins(posterior, bins, estimates, keys, schedule, report, stop)
-    return assemble(curves, problem, settings, usable, estimates, draws)
+    return assemble(curves, problem, settings, usable, points, estimates, draws)

@@ -13,14 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from bayesfit._nuts import Point, choose
-from bayesfit._programs import record
 
 CENTERS = 64
 SHARE_OF_CENTERS = 0.6
 FREEDOM = 4
 
 
-@record
 class Mixture(NamedTuple):
     """Multivariate Student-t components with 4 degrees of freedom: alike kernels, and one for each mode.
 
@@ -61,8 +59,13 @@ def mixture(centers: Any, modes: Any, frames: Any, log_masses: Any) -> Mixture:
         [jnp.full(CENTERS, width**size), jnp.prod(jnp.diagonal(frames, axis1=1, axis2=2), axis=1)]
     )
     return Mixture(
-        centers.T, jnp.array(width), modes, frames, jnp.linalg.inv(frames), jnp.cumsum(weights), weights / volumes
+        centers.T, jnp.array(width), modes, frames, jax.vmap(inverse)(frames), jnp.cumsum(weights), weights / volumes
     )
+
+
+def inverse(frame: Any) -> Any:
+    """Inverse of a lower triangular matrix."""
+    return jax.scipy.linalg.solve_triangular(frame, jnp.eye(len(frame)), lower=True)
 
 
 def propose(key: Any, proposals: Mixture) -> Any:

@@ -16,9 +16,9 @@ import numpy as np
 from numpyro.infer.hmc_util import dual_averaging
 
 from bayesfit._jump import Mixture, Offer, jump, offer
+from bayesfit._keys import WALK, key_for
 from bayesfit._nuts import Point, Tree, choose, grow, plant, reach
 from bayesfit._posterior import Bin, Posterior
-from bayesfit._programs import record
 
 MAX_TREE_DEPTH = 8
 FIRST_STEP_SIZE = 0.7
@@ -28,10 +28,10 @@ ROUNDS = 64
 _begin_adapting, _adapt = dual_averaging()
 
 
-@record
 class Lane(NamedTuple):
     """What one lane needs; with a leading axis, of many. Positions are u, with z = center + frame @ u; `key` is the
-    data of a random key; `warmup` and `target_accept` say how the step size is adapted."""
+    data of the bin's random key, from which with `chain` and `attempt` the lane's own is made; `warmup` and
+    `target_accept` say how the step size is adapted."""
 
     bin: Bin
     center: Any
@@ -39,11 +39,12 @@ class Lane(NamedTuple):
     start: Any
     proposals: Mixture
     key: Any
+    chain: Any
+    attempt: Any
     warmup: Any
     target_accept: Any
 
 
-@record
 class Walk(NamedTuple):
     """Where a lane stands: trajectory, number of transitions made, step size, and the step size's adaptation."""
 
@@ -53,7 +54,6 @@ class Walk(NamedTuple):
     adaptation: Any
 
 
-@record
 class Transition(NamedTuple):
     """What a round leaves. Only where `made` is True has it ended a transition, and the rest means something: position
     u (param,), potential there, the trajectory's energy, leapfrogs, mean acceptance rate, step size, whether it
@@ -72,6 +72,7 @@ class Transition(NamedTuple):
 
 def advance(posterior: Posterior, lane: Lane, walk: Walk, fresh: Any) -> tuple[Walk, Transition]:
     """`ROUNDS` rounds of one lane, from its start where `fresh`: where it stands then, and what each round left."""
+    lane = lane._replace(key=jax.random.key_data(key_for(lane.key, WALK, lane.chain, lane.attempt)))
     walk = choose(fresh, begin(lane), walk)
     first = walk.count
     offers = jax.vmap(lambda number: offer(_key(lane, first + number)[1], lane.proposals))(jnp.arange(ROUNDS))

@@ -19,12 +19,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bayesfit._programs import record
-
 LARGEST_ENERGY_ERROR = 1000.0
 
 
-@record
 class Point(NamedTuple):
     """A place on a trajectory: position and momentum (param,), potential, and its gradient (param,)."""
 
@@ -34,7 +31,6 @@ class Point(NamedTuple):
     gradient: Any
 
 
-@record
 class Half(NamedTuple):
     """The part of a tree that is being built: its outermost point, the state picked so far, log weight and sum of
     momenta; and of its open subtrees (depth, param), the first momentum and the sum of momenta up to it."""
@@ -47,7 +43,6 @@ class Half(NamedTuple):
     before: Any
 
 
-@record
 class Tree(NamedTuple):
     """A trajectory that grows: its whole part, and the half that will double it.
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.lax import stop_gradient
@@ -24,16 +25,15 @@ from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jax.scipy.stats import norm
 from numpyro.distributions import biject_to
 from numpyro.primitives import Messenger
+from scipy import special
 
 from bayesfit._model import AMPLITUDES, Model
 from bayesfit._noise import Noise
 from bayesfit._priors import build
-from bayesfit._programs import record
 
 Values = dict[str, Any]
 
 
-@record
 class Bin(NamedTuple):
     """The data of one bin, or, with a leading axis, of many.
 
@@ -368,12 +368,12 @@ class Posterior:
         shape = pinned(bin.tau)
         return shape if self.model.form == "curve" else values["baseline"] + values["contrast"] * shape
 
-    def amplitude_prior_quantile(self, name: str, level: Any, bin: Bin) -> Any:
-        """Quantiles of the prior of an amplitude that is integrated out."""
-        mean, sd = self._amplitude_prior(name, bin)
-        low = self._lower_bound(bin) if name == "contrast" else None
-        above = 1.0 if low is None else ndtr((mean - low) / sd)
-        return mean - sd * ndtri((1.0 - level) * above)
+    def amplitude_prior_quantiles(self, name: str, levels: np.ndarray, bins: Bin) -> np.ndarray:
+        """Quantiles (bin, level) of the prior of an amplitude that is integrated out, for many bins; in NumPy."""
+        mean, sd = self._amplitude_prior(name, bins)
+        low = self._lower_bound(bins) if name == "contrast" else None
+        above = np.ones(len(sd)) if low is None else special.ndtr((mean - low) / sd)
+        return np.reshape(mean, (-1, 1)) - sd[:, None] * special.ndtri((1.0 - levels) * above[:, None])
 
     def draw_prior(self, key: Any, bin: Bin) -> tuple[Any, Values]:
         """A draw of the coordinates z (param,) from the prior, and the constrained values there."""

@@ -30,7 +30,7 @@ def progress_bar(show: bool) -> Iterator[Report]:
 
 
 def _share(progress: Progress) -> float:
-    if progress.stage == "estimate":
+    if progress.stage != "sample":
         return progress.bins_done / progress.bins
     return 1.0 if progress.bins_done >= progress.bins else progress.share
 

@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from bayesfit import _convergence
-from bayesfit._devices import Parts, Spread, batches, gather, named, place, take
+from bayesfit._devices import Spread, devices_for, gather, named, place, stream, take
 from bayesfit._estimate import Estimate, readapt
+from bayesfit._keys import AMPLITUDES, key_for
 from bayesfit._lane import Lane, advance, standing
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
@@ -111,25 +112,6 @@ class Flight:
         return self.made >= schedule.warmup + schedule.draws * self.thin
 
 
-def bin_keys(seed: int, identity: np.ndarray) -> Any:
-    """One random key a bin, from the seed and the bin's own data: never from its place. (bin,)"""
-    base = jax.random.key(seed)
-    fold = jax.vmap(lambda words: jax.random.fold_in(jax.random.fold_in(base, words[0]), words[1]))
-    return fold(jnp.asarray(identity))
-
-
-def _chain_words(keys: Any, chains: int) -> np.ndarray:
-    """Data of each chain's random keys, one for its walk and one for its amplitudes, for each attempt; (bin,
-    attempt, role, chain, word)."""
-
-    def one(key: Any, attempt: Any, role: Any, chain: Any) -> Any:
-        return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(key, chain), 2 * attempt + role))
-
-    for axes in ((None, None, None, 0), (None, None, 0, None), (None, 0, None, None), (0, None, None, None)):
-        one = jax.vmap(one, axes)
-    return np.asarray(one(keys, jnp.arange(ATTEMPTS), jnp.arange(2), jnp.arange(chains)))
-
-
 @lru_cache(maxsize=32)
 def _advancing(posterior: Posterior) -> Spread:
     return Spread(partial(advance, posterior), named("advance", posterior.identity))
@@ -140,11 +122,13 @@ def _constraining(posterior: Posterior) -> Spread:
     """Constrained values (draw,) of one chain, the amplitudes drawn, at positions u (draw, param); `first` is the
     number of the first draw."""
 
-    def constrain(block: tuple[Bin, Any, Any, Any, Any, Any]) -> Any:
-        bin, center, frame, u, words, first = block
+    def constrain(block: tuple[Any, ...]) -> Any:
+        bin, center, frame, u, bin_key, chain, attempt, first = block
+
+        own = key_for(bin_key, AMPLITUDES, chain, attempt)
 
         def one(u: Any, draw: Any) -> Any:
-            key = jax.random.fold_in(jax.random.wrap_key_data(words), draw)
+            key = jax.random.fold_in(own, draw)
             return posterior.constrain(center + frame @ u, bin, key)
 
         return jax.vmap(one)(u, first + jnp.arange(BLOCK))
@@ -161,15 +145,21 @@ def start_compiling(posterior: Posterior, bins: Bin, estimates: Estimate, schedu
     """Begin to compile everything in the background; `estimates` has the shapes of any batch of them."""
     count = len(bins.y)
     blank = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape[1:]), leaf.dtype), estimates)
-    work = Sampling(posterior, bins, blank, None, schedule)
+    work = Sampling(posterior, bins, blank, np.zeros((count, 2), np.uint32), schedule)
     work.advancing.start(work.lanes, work.walks, place(work.fresh, work.devices))
     nobody = np.zeros(BLOCKS * work.devices, int)
     u = np.zeros((nobody.size, BLOCK, len(posterior.names)))
-    work.constraining.start(work.constrainable(nobody, nobody, nobody, u, nobody))
+    work.constraining.start(place(work.constrainable(nobody, nobody, nobody, u, nobody), work.devices))
 
 
 def sample_bins(
-    posterior: Posterior, bins: Bin, estimates: Estimate, keys: Any, schedule: Schedule, report: Report, stop: Stop
+    posterior: Posterior,
+    bins: Bin,
+    estimates: Estimate,
+    keys: np.ndarray,
+    schedule: Schedule,
+    report: Report,
+    stop: Stop,
 ) -> Draws:
     """Draws of all bins (leading axis of `bins`, `estimates` and `keys`)."""
     work = Sampling(posterior, bins, estimates, keys, schedule)
@@ -188,17 +178,17 @@ class Sampling:
     A seat is one lane for each chain, side by side on one device.
     """
 
-    def __init__(self, posterior: Posterior, bins: Bin, estimates: Estimate, keys: Any, schedule: Schedule) -> None:
+    def __init__(
+        self, posterior: Posterior, bins: Bin, estimates: Estimate, keys: np.ndarray, schedule: Schedule
+    ) -> None:
         count, chains = len(bins.y), schedule.chains
         self.posterior, self.bins, self.schedule = posterior, bins, schedule
         self.estimates: Estimate = jax.tree.map(np.array, estimates)
-        self.words = (
-            np.zeros((count, ATTEMPTS, 2, chains, 2), np.uint32) if keys is None else _chain_words(keys, chains)
-        )
+        self.keys = keys
         self.advancing, self.constraining = _advancing(posterior), _constraining(posterior)
         self.waiting = deque(Flight(bin) for bin in range(count))
         per_device = seats_per_device(chains)
-        self.devices = min(jax.local_device_count(), -(-count // per_device))
+        self.devices = devices_for(count, per_device)
         first = np.arange(self.devices)[:, None] * LANES + np.arange(per_device) * chains
         self.slots = first.reshape(-1, 1) + np.arange(chains)  # (seat, chain): the place of its lane
         self.seats: list[Flight | None] = [None] * len(self.slots)
@@ -220,7 +210,9 @@ class Sampling:
             self.estimates.frame[bin],
             self.estimates.starts[bin, chain],
             take(self.estimates.proposals, bin),
-            self.words[bin, attempt, 0, chain],
+            self.keys[bin],
+            chain.astype(np.int32),
+            np.full(bin.size, attempt, np.int32),
             np.full(bin.size, self.schedule.warmup, np.int32),
             np.full(bin.size, max(self.schedule.target_accept, CAREFUL[attempt])),
         )
@@ -323,11 +315,12 @@ class Sampling:
         flight, chain, block = np.unravel_index(np.arange(np.prod(shape)), shape)
         bin, attempt = np.array([(flight.bin, flight.attempt) for flight in flights], int).reshape(-1, 2).T
         u = u.reshape(-1, BLOCK, size)
-        parts = []
-        for index in batches(len(u), BLOCKS, self.devices):
+
+        def chosen(index: np.ndarray) -> tuple[Any, ...]:
             f = flight[index]
-            share = self.constrainable(bin[f], attempt[f], chain[index], u[index], block[index] * BLOCK)
-            parts.append(gather(self.constraining(share)))
+            return (self.constrainable(bin[f], attempt[f], chain[index], u[index], block[index] * BLOCK),)
+
+        parts = [part for _, part in stream(self.constraining, len(u), BLOCKS, self.devices, chosen)]
         names = parts[0] if parts else ()
         joined = {name: np.concatenate([part[name] for part in parts])[: len(u)] for name in names}
         rows = {name: array.reshape(len(flights), chains, -1) for name, array in joined.items()}
@@ -335,11 +328,11 @@ class Sampling:
             {name: array[i, :, : part.shape[1]] for name, array in rows.items()} for i, part in enumerate(positions)
         ]
 
-    def constrainable(self, bin: Any, attempt: Any, chain: Any, u: np.ndarray, first: np.ndarray) -> Parts:
+    def constrainable(self, bin: Any, attempt: Any, chain: Any, u: np.ndarray, first: np.ndarray) -> tuple[Any, ...]:
         """What `constraining` takes for blocks of draws: their bins, attempts, chains, positions u (block, draw,
         param) and first draws."""
         data = take(self.bins, bin), self.estimates.center[bin], self.estimates.frame[bin], u
-        return place((*data, self.words[bin, attempt, 1, chain], first), self.devices)
+        return *data, self.keys[bin], chain, attempt, first
 
     def progress(self, seconds: float) -> Progress:
         """How far the work is after so many seconds."""

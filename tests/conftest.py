@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import bayesfit
-from bayesfit import _assemble, _estimate, _sample
+from bayesfit import _assemble, _estimate, _point, _sample
 
 ROOT = Path(__file__).parent.parent
 
@@ -18,19 +18,19 @@ def pytest_configure(config):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compilation_cache(tmp_path_factory):
-    """One compilation cache for this run's processes; pytest's workers have folders under a common one."""
+def kept_programs(tmp_path_factory):
+    """One folder of compiled programs for this run's processes; pytest's workers have folders under a common one."""
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    os.environ["BAYESFIT_CACHE"] = str(folder / "programs")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_programs():
     """Give back each module's compiled programs: a process may map a limited number of pieces of memory."""
     yield
-    for cached in (_estimate._estimator, _sample._advancing, _sample._constraining, _assemble._mean_curves):
+    programs = _point._quick, _point._careful, _estimate._estimator, _sample._advancing, _sample._constraining
+    for cached in (*programs, _assemble._mean_curves):
         cached.cache_clear()
     jax.clear_caches()
 

@@ -7,10 +7,13 @@ import pytest
 from scipy.optimize import curve_fit
 
 import bayesfit
+from bayesfit import _point
+from bayesfit._devices import gather, place, take
 from bayesfit._estimate import estimate_bins, readapt
 from bayesfit._jump import log_density, propose
+from bayesfit._keys import bin_keys
+from bayesfit._point import point_estimates
 from bayesfit._prepare import prepare
-from bayesfit._sample import bin_keys
 from bayesfit._work import Stop
 
 DELAYS = 61
@@ -20,7 +23,9 @@ def estimates_of(data, model, noise, chains=4, **options):
     with jax.enable_x64(True):
         problem = prepare(data, model, noise, **options)
         keys = bin_keys(0, problem.identity)
-        return problem, estimate_bins(problem.posterior, problem.bins, keys, chains, lambda _: None, Stop())
+        quiet, stop = (lambda _: None), Stop()
+        points = point_estimates(problem.posterior, problem.bins, keys, quiet, stop)
+        return problem, points, estimate_bins(problem.posterior, problem.bins, points, keys, chains, quiet, stop)
 
 
 def stretched(tau, rate, beta, contrast, baseline):
@@ -48,15 +53,16 @@ def scipy_fit(data, i, function, start):
 
 def test_point_estimate_is_scipys(easy):
     """Values to a thousandth of their error, standard errors as far as SciPy's finite differences go, chi-square."""
-    data, truth, _, estimates = easy
+    data, truth, _, points, _ = easy
+    found = points.solution
     names = ("rate", "beta", "contrast", "baseline")
     for i in range(20):
         value, sd, chi2 = scipy_fit(data, i, stretched, [truth[name].values[i] for name in names])
-        assert estimates.converged[i]
-        assert estimates.chi2[i] == pytest.approx(chi2, rel=1e-8)
+        assert found.converged[i]
+        assert found.chi2[i] == pytest.approx(chi2, rel=1e-8)
         for k, name in enumerate(names):
-            assert abs(estimates.least_squares[name][i] - value[k]) < 1e-3 * sd[k]
-            assert estimates.least_squares_sd[name][i] == pytest.approx(sd[k], rel=1e-3)
+            assert abs(found.values[name][i] - value[k]) < 1e-3 * sd[k]
+            assert found.sd[name][i] == pytest.approx(sd[k], rel=1e-3)
 
 
 def test_standard_errors_in_the_result_are_scaled_by_the_residuals():
@@ -75,19 +81,20 @@ def test_standard_errors_in_the_result_are_scaled_by_the_residuals():
 
 def test_fixed_parameters_take_no_part():
     data, truth = bayesfit.simulate(bins=3, delays=DELAYS, seed=9)
-    _, estimates = estimates_of(data, "single_exponential", "stated", fixed={"baseline": 1.0})
-    assert set(estimates.least_squares_sd) == {"rate", "contrast"}
+    _, points, _ = estimates_of(data, "single_exponential", "stated", fixed={"baseline": 1.0})
+    found = points.solution
+    assert set(found.sd) == {"rate", "contrast"}
     for i in range(3):
         start = [truth["rate"].values[i], 0.2]
         value, sd, _ = scipy_fit(data, i, lambda tau, rate, contrast: single(tau, rate, contrast, 1.0), start)
         for k, name in enumerate(("rate", "contrast")):
-            assert abs(estimates.least_squares[name][i] - value[k]) < 1e-3 * sd[k]
-            assert estimates.least_squares_sd[name][i] == pytest.approx(sd[k], rel=1e-3)
+            assert abs(found.values[name][i] - value[k]) < 1e-3 * sd[k]
+            assert found.sd[name][i] == pytest.approx(sd[k], rel=1e-3)
 
 
 def test_frame_has_the_posteriors_covariance(easy):
     """The covariance of the importance draws equals a grid's, within their own Monte Carlo error."""
-    _, _, problem, estimates = easy
+    _, _, problem, _, estimates = easy
     posterior = problem.posterior
     density = jax.jit(jax.vmap(posterior.log_density, (0, None)))
     for i in (0, 7, 19):
@@ -110,7 +117,7 @@ def test_frame_has_the_posteriors_covariance(easy):
 
 def test_lowest_potential_is_the_modes(easy):
     """No point of a fine grid in the frame lies lower than the lowest potential seen, by more than a trifle."""
-    _, _, problem, estimates = easy
+    _, _, problem, _, estimates = easy
     ends = np.linspace(-3, 3, 121)
     mesh = np.stack(np.meshgrid(ends, ends, indexing="ij"), axis=-1).reshape(-1, 2)
     potential = jax.jit(jax.vmap(problem.posterior.potential, (0, None)))
@@ -152,11 +159,12 @@ def hard():
 
 @pytest.mark.parametrize("noise", ["scaled", "stated"])
 def test_hard_bins_still_have_finite_starts(hard, noise):
-    problem, estimates = estimates_of(hard, "stretched_exponential", noise)
+    problem, points, estimates = estimates_of(hard, "stretched_exponential", noise)
     posterior = problem.posterior
-    for name in ("mode_potential", "center", "frame", "starts", "importance_ess", "chi2"):
+    for name in ("mode_potential", "center", "frame", "starts", "importance_ess"):
         assert np.all(np.isfinite(getattr(estimates, name))), name
-    for values in estimates.least_squares.values():
+    assert np.all(np.isfinite(points.solution.chi2))
+    for values in points.solution.values.values():
         assert np.all(np.isfinite(values))
     diagonal = np.diagonal(estimates.frame, axis1=1, axis2=2)
     assert np.all(diagonal > 0)
@@ -177,7 +185,7 @@ def test_starts_lie_in_both_modes_in_the_right_proportion():
     g2 = 1.1 + 2e-3 * np.random.default_rng(3).standard_normal((16, DELAYS))
     data = bayesfit.curves(tau, g2, np.full_like(g2, 2e-3), contrast_prior="TruncatedNormal(0.15, 0.2, low=0)")
     priors = {"baseline": {"family": "Normal", "loc": 1.0, "scale": np.geomspace(0.1, 0.02, 16)}}
-    problem, estimates = estimates_of(data, "stretched_exponential", "stated", priors=priors)
+    problem, _, estimates = estimates_of(data, "stretched_exponential", "stated", priors=priors)
     posterior = problem.posterior
     ends = np.linspace(-10, 10, 301)
     mesh = np.stack(np.meshgrid(ends, ends, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -202,11 +210,11 @@ def test_starts_lie_in_both_modes_in_the_right_proportion():
 
 
 def test_estimates_of_one_bin_do_not_depend_on_the_others(easy):
-    data, _, _, estimates = easy
-    _, part = estimates_of(data.isel(q_bin=[11, 2]), "stretched_exponential", "stated")
-    for place, bin in enumerate((11, 2)):
+    data, _, _, *estimates = easy
+    _, *part = estimates_of(data.isel(q_bin=[11, 2]), "stretched_exponential", "stated")
+    for row, bin in enumerate((11, 2)):
         for got, whole in zip(jax.tree.leaves(part), jax.tree.leaves(estimates), strict=True):
-            np.testing.assert_array_equal(got[place], whole[bin])
+            np.testing.assert_array_equal(got[row], whole[bin])
 
 
 def test_readapting_whitens_the_draws_and_moves_nothing(easy):
@@ -250,3 +258,23 @@ def test_global_moves_come_from_the_density_they_state(easy):
     assert abs(a - b) < 4.5 * np.hypot(da, db)
     assert da < 0.05 * a
     assert db < 0.05 * b
+
+
+def test_what_gauss_newton_leaves_is_solved_with_care(hard):
+    """Hard bins converge by Levenberg-Marquardt, at no point higher than Gauss-Newton's end, or say that they did not;
+    and easy bins keep the bits that they have without them."""
+    with jax.enable_x64(True):
+        problem = prepare(hard, "stretched_exponential", "stated")
+        keys = bin_keys(0, problem.identity)
+        program = _point._quick(problem.posterior)
+        index = np.resize(np.arange(len(keys)), 64)
+        first = jax.tree.map(
+            lambda a: a[: len(keys)], gather(program(place(take(problem.bins, index), 1), place(keys[index], 1)))
+        )
+        whole = point_estimates(problem.posterior, problem.bins, keys, lambda _: None, Stop())
+    solved = first.solution.converged
+    assert 0 < solved.sum() < len(keys), "the bins do not tell the two ways apart"
+    assert whole.solution.converged.sum() > solved.sum()
+    assert np.all(whole.solution.chi2 <= first.solution.chi2 * (1 + 1e-9))
+    for got, expected in zip(jax.tree.leaves(whole), jax.tree.leaves(first), strict=True):
+        np.testing.assert_array_equal(got[solved], expected[solved])

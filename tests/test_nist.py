@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bayesfit
-from bayesfit._estimate import _least_squares
+from bayesfit._point import careful, given
 from bayesfit._prepare import prepare
 
 FOLDER = Path(__file__).parents[1] / ".." / "shared" / "data" / "nist"
@@ -106,10 +106,10 @@ def test_point_estimate_is_the_certified_one_from_both_starts(name):
         posterior, bin = problem.posterior, jax.tree.map(lambda array: jnp.asarray(array[0]), problem.bins)
 
         def run(bin):
-            fits, chi2, converged = _least_squares(posterior, bin, jnp.zeros((0, len(names))))
-            return chi2, converged, jax.vmap(lambda z: posterior.least_squares(z, bin))(fits)
+            found = given(posterior, bin, jax.random.key(0)).starts
+            return jax.vmap(lambda start: careful(posterior, bin, start))(found)
 
-        chi2, converged, (values, sds) = jax.tree.map(np.array, jax.jit(run)(bin))
+        _, values, sds, chi2, converged = jax.tree.map(np.array, jax.jit(run)(bin))
     estimates = np.stack([values[n] for n in names], axis=1)
     errors = np.stack([sds[n] for n in names], axis=1) * np.sqrt(chi2 / (y.size - len(names)))[:, None]
     for i in range(2):

@@ -446,5 +446,7 @@ def test_amplitude_prior_quantiles_are_scipys(spec):
     low = (lower_bound(posterior, bin) - mean) / sd
     levels = np.array([0.001, 0.05, 0.5, 0.95, 0.999])
     expected = stats.truncnorm(low, np.inf, loc=mean, scale=sd).ppf(levels)
-    got = posterior.amplitude_prior_quantile("contrast", jnp.asarray(levels), bin)
-    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
+    got = posterior.amplitude_prior_quantiles(
+        "contrast", levels, jax.tree.map(lambda array: np.array(array)[None], bin)
+    )
+    np.testing.assert_allclose(got[0], expected, rtol=1e-9, atol=1e-12)

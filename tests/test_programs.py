@@ -1,30 +1,88 @@
-"""Programs kept on disk: found again, made again where they are damaged, never taken for another's."""
+"""Compiled programs kept on disk and moved between devices: found again, made again where they are damaged, never taken
+for another's."""
 
 import dataclasses
+import os
+import subprocess
+import sys
+import textwrap
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 import bayesfit
+from bayesfit import _programs
 from bayesfit._devices import Spread, gather, place
 from bayesfit._prepare import prepare
 
 
 @pytest.fixture
-def folder(tmp_path):
-    before = jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
-    yield tmp_path / "traced"
-    jax.config.update("jax_compilation_cache_dir", before)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("BAYESFIT_CACHE", str(tmp_path / "programs"))
+    return tmp_path / "programs"
 
 
-def doubled(identity, log, width=4):
+@pytest.fixture
+def compilations(monkeypatch):
+    """Grows by one with each compilation."""
+    made, compiled = [], Spread._compiled
+
+    def counted(self, share, lowered=None):
+        made.append(share)
+        return compiled(self, share, lowered)
+
+    monkeypatch.setattr(Spread, "_compiled", counted)
+    return made
+
+
+def doubled(identity, log, width=4, devices=1):
     def double(x):
         log.append(x.shape)
         return {"twice": 2.0 * x}
 
-    return gather(Spread(double, identity)(place(jnp.arange(float(width)), 1)))["twice"].tolist()
+    return gather(Spread(double, identity)(place(jnp.arange(float(width)), devices)))["twice"].tolist()
+
+
+def test_one_compilation_serves_every_device(folder, compilations):
+    log = []
+    assert doubled("double", log, devices=2) == [0.0, 2.0, 4.0, 6.0]
+    assert doubled("double", log, devices=2) == [0.0, 2.0, 4.0, 6.0]
+    assert len(compilations) == 1
+
+
+def test_linear_algebra_is_kept_and_moved(folder):
+    """Programs that call LAPACK, loaded in a process that has not called it."""
+    script = """
+        import jax, jax.numpy as jnp, numpy as np
+        jax.config.update("jax_num_cpu_devices", 2)
+        from bayesfit._devices import Spread, gather, place
+        run = Spread(lambda x: jnp.linalg.cholesky(x @ x.T + jnp.eye(3)), "root")
+        x = np.random.default_rng(0).standard_normal((4, 3, 3))
+        got = gather(run(place(x, 2)))
+        expected = np.linalg.cholesky(x @ np.swapaxes(x, 1, 2) + np.eye(3))
+        np.testing.assert_allclose(got, expected, rtol=1e-4)
+    """
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env={**os.environ})
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_jaxs_own_cache_may_be_on(folder, tmp_path):
+    """What JAX has read from its cache cannot be moved: each device then has a compilation of its own."""
+    script = f"""
+        import jax, numpy as np
+        jax.config.update("jax_num_cpu_devices", 2)
+        jax.config.update("jax_compilation_cache_dir", {str(tmp_path / "jax")!r})
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        from bayesfit._devices import Spread, gather, place
+        run = Spread(lambda x: jax.numpy.sort(x)[::-1], "sorted")
+        x = np.random.default_rng(0).standard_normal((4, 30)).astype(np.float32)
+        np.testing.assert_array_equal(gather(run(place(x, 2))), -np.sort(-x))
+    """
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env={**os.environ})
 
 
 def test_a_program_is_traced_once(folder):
@@ -61,12 +119,34 @@ def test_a_damaged_file_is_made_anew(folder, damage):
     assert len(log) == 2
 
 
-def test_nothing_is_kept_without_an_identity(folder):
+def test_without_an_identity_a_program_is_known_by_its_text(folder, compilations):
+    """It is traced every time, and compiled once; another function of the same shapes is another program."""
     log = []
-    doubled(None, log)
-    doubled(None, log)
+    assert doubled(None, log) == doubled(None, log) == [0.0, 2.0, 4.0, 6.0]
     assert len(log) == 2
-    assert not folder.exists()
+    assert len(compilations) == 1
+    tripled = gather(Spread(lambda x: {"twice": 3.0 * x})(place(jnp.arange(4.0), 1)))["twice"].tolist()
+    assert tripled == [0.0, 3.0, 6.0, 9.0]
+
+
+def test_nothing_is_kept_where_the_folder_is_named_empty(monkeypatch, compilations):
+    monkeypatch.setenv("BAYESFIT_CACHE", "")
+    log = []
+    doubled("double", log)
+    doubled("double", log)
+    assert len(log) == len(compilations) == 2
+
+
+def test_the_oldest_programs_go_first(folder, monkeypatch):
+    monkeypatch.setattr(_programs, "MOST_KEPT", 2)
+    log = []
+    for age, identity in enumerate(("one", "two", "three")):
+        doubled(identity, log)
+        for path in folder.iterdir():
+            os.utime(path, (path.stat().st_mtime - 10 + age,) * 2)
+    assert len(list(folder.iterdir())) == 2
+    doubled("three", log)
+    assert len(log) == 3
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing(folder):

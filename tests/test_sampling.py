@@ -20,8 +20,10 @@ from scipy import stats
 import bayesfit
 from bayesfit._convergence import ess_bulk
 from bayesfit._estimate import estimate_bins
+from bayesfit._keys import bin_keys
+from bayesfit._point import point_estimates
 from bayesfit._prepare import prepare
-from bayesfit._sample import Schedule, bin_keys, sample_bins
+from bayesfit._sample import Schedule, sample_bins
 from bayesfit._work import Stop
 
 DELAYS = 61  # one padded length, so that the tests share compiled programs
@@ -216,7 +218,8 @@ def chains_of(data, schedule):
         problem = prepare(data)
         keys = bin_keys(3, problem.identity)
         report, stop = (lambda _: None), Stop()
-        estimates = estimate_bins(problem.posterior, problem.bins, keys, schedule.chains, report, stop)
+        points = point_estimates(problem.posterior, problem.bins, keys, report, stop)
+        estimates = estimate_bins(problem.posterior, problem.bins, points, keys, schedule.chains, report, stop)
         return sample_bins(problem.posterior, problem.bins, estimates, keys, schedule, report, stop)
 
 
