@@ -19,7 +19,7 @@ from bayesfit._posterior import Bin, Posterior
 from bayesfit._prepare import Problem
 from bayesfit._registry import get_pipeline, source_of
 from bayesfit._result import CONVENTION, describe, provenance, tree
-from bayesfit._sample import LANES, Draws
+from bayesfit._sample import LANES, STATS, Draws
 from bayesfit._settings import FitSettings, as_text
 from bayesfit._verdict import NUMBERS, Evidence, Verdict, judge, unusable
 
@@ -83,13 +83,22 @@ def _whole(
     problem: Problem, draws: Draws | None, usable: np.ndarray, count: int, settings: FitSettings
 ) -> dict[str, np.ndarray]:
     """Values (q_bin, chain, draw) of every parameter over all bins, NaN for those not sampled."""
-    names = [*problem.parameters] if draws is None or not draws.values else [*draws.values]
-    whole = {name: np.full((count, settings.chains, settings.draws), np.nan) for name in names}
-    if draws is not None:
-        for name, values in draws.values.items():
-            whole[name][usable] = values
+    shape = (count, settings.chains, settings.draws)
+    if draws is None or not draws.values:
+        whole = {name: np.full(shape, np.nan) for name in problem.parameters}
+    else:
+        whole = {name: _over_all(values, usable, shape, np.nan) for name, values in draws.values.items()}
     for name, value in problem.fixed.items():
         whole[name] = np.broadcast_to(value[..., None, None], whole[name].shape).copy()
+    return whole
+
+
+def _over_all(array: np.ndarray, usable: np.ndarray, shape: tuple[int, ...], fill: Any) -> np.ndarray:
+    """An array of the usable bins as one of all; the array itself where all are usable, since it may be large."""
+    if len(usable) == shape[0]:
+        return array
+    whole = np.full(shape, fill, array.dtype)
+    whole[usable] = array
     return whole
 
 
@@ -120,24 +129,17 @@ def _posterior_group(problem: Problem, sampled: dict[str, np.ndarray], curves: x
 def _sample_stats(draws: Draws | None, usable: np.ndarray, count: int, settings: FitSettings) -> xr.Dataset:
     """The sampler's statistics under the schema's names; where nothing was sampled, NaN, 0 or False."""
     shape = (count, settings.chains, settings.draws)
-
-    def whole(name: str, fill: float) -> np.ndarray:
-        array = np.full(shape, fill)
-        if draws is not None and name in draws.stats:
-            array[usable] = np.nan_to_num(draws.stats[name], nan=fill) if fill == 0 else draws.stats[name]
-        return np.moveaxis(array, 0, -1)
-
-    steps = whole("n_steps", 0).astype(np.int32)
+    made = {} if draws is None else draws.stats
+    whole = {
+        name: np.moveaxis(_over_all(made[name], usable, shape, fill) if name in made else np.full(shape, fill), 0, -1)
+        for name, fill in STATS.items()
+    }
+    steps = whole["n_steps"]
     stats = {
-        "lp": -whole("potential", np.nan),
-        "energy": whole("energy", np.nan),
-        "acceptance_rate": whole("acceptance_rate", np.nan),
-        "step_size": whole("step_size", np.nan),
-        "n_steps": steps,
-        "tree_depth": np.ceil(np.log2(steps + 1.0)).astype(np.int32),
+        "lp": -whole.pop("potential"),
+        **whole,
+        "tree_depth": np.ceil(np.log2(steps + np.float32(1.0))).astype(np.int8),
         "reached_max_treedepth": steps >= 2**MAX_TREE_DEPTH - 1,
-        "diverging": whole("diverging", 0).astype(bool),
-        "jumped": whole("jumped", 0).astype(bool),
     }
     coords = {"chain": np.arange(shape[1]), "draw": np.arange(shape[2])}
     return xr.Dataset({name: (DIMS, array) for name, array in stats.items()}, coords=coords)
@@ -231,6 +233,7 @@ def _verdicts(
         verdicts[bin] = judge(
             Evidence(
                 draws={name: draws.values[name][place_][:, :made] for name in names} if draws.values else {},
+                convergence=tuple(draws.convergence[place_]),
                 potential=draws.stats["potential"][place_][:, :made] if draws.stats else np.zeros((1, 0)),
                 n_steps=draws.stats["n_steps"][place_][:, :made] if draws.stats else np.zeros((1, 0)),
                 diverging=draws.stats["diverging"][place_][:, :made] if draws.stats else np.zeros((1, 0)),

@@ -18,14 +18,20 @@ Array = np.ndarray
 
 def worst(x: Array) -> tuple[float, float, float]:
     """The largest R-hat, and the smallest bulk and tail effective sample size, of series (series, chain, draw)."""
-    return float(np.max(rhat(x))), float(np.min(ess_bulk(x))), float(np.min(ess_tail(x)))
+    scores = _rank_normal(_split(x))
+    return float(np.max(_rhat(x, scores))), float(np.min(_ess(scores))), float(np.min(ess_tail(x)))
 
 
 def rhat(x: Array) -> Array:
     """The larger of rank-normalised split R-hat and folded rank-normalised split R-hat; (...)."""
+    return _rhat(x, _rank_normal(_split(x)))
+
+
+def _rhat(x: Array, scores: Array) -> Array:
+    """The same where the normal scores of the halves are known."""
     split = _split(x)
     folded = np.abs(split - np.median(split, axis=(-2, -1), keepdims=True))
-    return np.max(_plain_rhat(_rank_normal(np.stack([split, folded]))), axis=0)
+    return np.maximum(_plain_rhat(scores), _plain_rhat(_rank_normal(folded)))
 
 
 def ess_bulk(x: Array) -> Array:

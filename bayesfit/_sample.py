@@ -32,12 +32,21 @@ BLOCK, BLOCKS = 50, 64
 LARGEST_RHAT = 1.01
 LEAST_ESS = 400.0
 LARGEST_DIVERGENT_SHARE = 0.005
+FEWEST_DRAWS = 4  # that have an R-hat
 HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
 LONGEST = 16_000
 READAPTED_AFTER = 1_600  # transitions of a chain, before its bin begins again
 CAREFUL = (0.0, 0.9, 0.95, 0.98)  # least acceptance rate that the step size aims at, attempt by attempt
 ATTEMPTS = len(CAREFUL)
-STATS = ("potential", "energy", "n_steps", "acceptance_rate", "step_size", "diverging", "jumped")
+STATS = {  # what a draw that was not made has
+    "potential": np.float64(np.nan),
+    "energy": np.float64(np.nan),
+    "n_steps": np.int32(0),
+    "acceptance_rate": np.float32(np.nan),
+    "step_size": np.float32(np.nan),
+    "diverging": np.bool_(False),
+    "jumped": np.bool_(False),
+}
 
 Arrays = dict[str, np.ndarray]
 
@@ -61,27 +70,29 @@ class Schedule:
 
 @dataclass
 class Draws:
-    """Kept draws of every bin: `values` and `stats` hold arrays (bin, chain, draw), NaN where a draw was not made. For
-    each bin, `done` counts the draws that every chain has, `thin` the transitions for each of them, and `adaptations`
-    how often its frame was made: more than once where it was readapted."""
+    """Kept draws of every bin: `values` and `stats` hold arrays (bin, chain, draw); a draw that was not made is NaN, 0
+    or False. For each bin, `done` counts the draws that every chain has, `thin` the transitions for each of them,
+    `adaptations` how often its frame was made, more than once where it was readapted; `convergence` (bin, 3) holds
+    worst R-hat, bulk and tail effective sample size of the draws that are kept."""
 
     values: dict[str, np.ndarray]
     stats: dict[str, np.ndarray]
     done: np.ndarray
     thin: np.ndarray
     adaptations: np.ndarray
+    convergence: np.ndarray
 
     def put(self, flight: Flight, values: Arrays, stats: Arrays, bins: int, schedule: Schedule) -> None:
         """Set the draws (chain, draw) of one bin of so many."""
         shape = (bins, schedule.chains, schedule.draws)
         for store, arrays in ((self.values, values), (self.stats, stats)):
             for name, array in arrays.items():
-                made = array.shape[1]
+                nothing = STATS.get(name, np.float64(np.nan))
                 if name not in store:
-                    store[name] = np.full(shape, np.nan)
+                    store[name] = np.full(shape, nothing)
                 whole = store[name]
-                whole[flight.bin, :, :made], whole[flight.bin, :, made:] = array, np.nan
-                self.done[flight.bin] = made
+                made = self.done[flight.bin] = array.shape[1]
+                whole[flight.bin, :, :made], whole[flight.bin, :, made:] = array, nothing
         self.thin[flight.bin], self.adaptations[flight.bin] = flight.thin, 1 + flight.attempt
 
 
@@ -198,7 +209,8 @@ class Sampling:
         self.fresh = np.zeros(self.devices * LANES, bool)
         self.inferred = (*posterior.names, *posterior.marginal)
         self.nothing = np.zeros((0, len(posterior.names) + len(STATS)))
-        self.draws = Draws({}, {}, *(np.zeros(count, int) for _ in range(3)))
+        done, thin, adaptations = np.zeros((3, count), int)
+        self.draws = Draws({}, {}, done, thin, adaptations, np.full((count, 3), np.nan))
         self.divergent = np.zeros(count, int)  # kept draws of each bin
         self.retired, self.worst_rhat = 0, 1.0
 
@@ -261,8 +273,9 @@ class Sampling:
         with a better frame and shorter steps."""
         ready = [(seat, flight) for seat, flight in self.seated() if flight.ready(self.schedule)]
         seen = []
-        for (seat, flight), values in zip(ready, self.store([flight for _, flight in ready]), strict=True):
-            rhat, *ess = _convergence.worst(np.stack([values[name] for name in self.inferred]))
+        self.store([flight for _, flight in ready])
+        for seat, flight in ready:
+            rhat, *ess = self.draws.convergence[flight.bin]
             seen.append(rhat)
             last = flight.attempt == ATTEMPTS - 1
             transitions = self.schedule.draws * flight.thin
@@ -292,8 +305,8 @@ class Sampling:
             whole[flight.bin] = part
         flight.attempt += 1
 
-    def store(self, flights: list[Flight]) -> list[dict[str, np.ndarray]]:
-        """Keep the draws of these bins; returns the values (chain, draw) of every parameter for each."""
+    def store(self, flights: list[Flight]) -> None:
+        """Keep the draws of these bins, and how far they have converged."""
         size = len(self.posterior.names)
         kept = [flight.kept(self.schedule) for flight in flights]
         values = self._constrained(flights, [table[..., :size] for table in kept])
@@ -301,7 +314,9 @@ class Sampling:
             stats = {name: table[..., size + column] for column, name in enumerate(STATS)}
             self.draws.put(flight, of_bin, stats, len(self.bins.y), self.schedule)
             self.divergent[flight.bin] = stats["diverging"].sum()
-        return values
+            if table.shape[1] >= FEWEST_DRAWS:
+                inferred = np.stack([of_bin[name] for name in self.inferred])
+                self.draws.convergence[flight.bin] = _convergence.worst(inferred)
 
     def _constrained(self, flights: list[Flight], positions: list[np.ndarray]) -> list[Arrays]:
         """Values (chain, draw) of every parameter at positions u (chain, draw, param) of each bin, made in blocks of

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesfit import _convergence
 from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 
 LARGEST_DEEP_SHARE = 0.01
@@ -31,7 +30,8 @@ VERDICTS = {
 class Evidence:
     """All that is known of one bin after sampling.
 
-    `draws`: parameter name to draws (chain, draw); `potential`, `n_steps`, `diverging`: (chain, draw);
+    `draws`: parameter name to draws (chain, draw); `convergence`: their worst R-hat, bulk and tail effective sample
+    size, NaN where they are too few; `potential`, `n_steps`, `diverging`: (chain, draw);
     `mode_potential`: lowest potential seen before; `sampled`: number of sampled coordinates; `prior_quantiles`:
     parameter name to evenly spaced quantiles of its prior; `residual`: standardised residuals of the valid points from
     the posterior mean curve; `tau` of these points; `free`: number of free numbers of the curve;
@@ -40,6 +40,7 @@ class Evidence:
     """
 
     draws: dict[str, np.ndarray]
+    convergence: tuple[float, float, float]
     potential: np.ndarray
     n_steps: np.ndarray
     diverging: np.ndarray
@@ -110,16 +111,15 @@ def _praise(numbers: dict[str, float]) -> str:
 
 
 def _numbers(evidence: Evidence) -> dict[str, float]:
-    series = np.stack(list(evidence.draws.values()))
-    enough = series.shape[-1] >= 4
+    rhat, bulk, tail = map(float, evidence.convergence)
     residual = evidence.residual
     freedom = residual.size - evidence.free
     spread = 1.4826 * np.median(np.abs(residual - np.median(residual))) if residual.size else 0.0
     total = np.sum(residual**2)
     return {
-        "r_hat": float(np.max(_convergence.rhat(series))) if enough else float("nan"),
-        "ess_bulk": float(np.min(_convergence.ess_bulk(series))) if enough else 0.0,
-        "ess_tail": float(np.min(_convergence.ess_tail(series))) if enough else 0.0,
+        "r_hat": rhat,
+        "ess_bulk": 0.0 if np.isnan(bulk) else bulk,
+        "ess_tail": 0.0 if np.isnan(tail) else tail,
         "divergences": float(evidence.diverging.sum()),
         "deep_trees": float((evidence.n_steps >= 2**evidence.max_tree_depth - 1).sum()),
         "potential_excess": float(np.max(evidence.potential.mean(axis=1)) - evidence.mode_potential)

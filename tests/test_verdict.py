@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import bayesfit
+from bayesfit._convergence import worst
+from bayesfit._sample import FEWEST_DRAWS
 from bayesfit._verdict import NUMBERS, VERDICTS, Evidence, judge, prior_width_ratio, unusable
 
 RNG = np.random.default_rng(0)
@@ -18,6 +20,7 @@ def evidence(**changes):
     """A bin with nothing to find fault with."""
     good = Evidence(
         draws={"rate": 5.0 + 0.1 * RNG.standard_normal((4, DRAWS)), "beta": 1 + 0.01 * RNG.standard_normal((4, DRAWS))},
+        convergence=(np.nan, np.nan, np.nan),
         potential=-100.0 + RNG.gamma(1.0, 1.0, (4, DRAWS)),
         n_steps=np.full((4, DRAWS), 3),
         diverging=np.zeros((4, DRAWS), bool),
@@ -33,7 +36,9 @@ def evidence(**changes):
         max_tree_depth=10,
         wanted=DRAWS,
     )
-    return replace(good, **changes)
+    changed = replace(good, **changes)
+    series = np.stack(list(changed.draws.values()))
+    return replace(changed, convergence=worst(series)) if series.shape[-1] >= FEWEST_DRAWS else changed
 
 
 def draws_of(rate):
