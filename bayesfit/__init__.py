@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bayesfit._errors import ResultError as ResultError
     from bayesfit._errors import SettingsError as SettingsError
     from bayesfit._fit import fit as fit
+    from bayesfit._fit import point_estimate as point_estimate
     from bayesfit._model import Model as Model
     from bayesfit._model import Parameter as Parameter
     from bayesfit._pipeline import Pipeline as Pipeline
@@ -36,6 +37,7 @@ _HOMES = {
     "ResultError": "_errors",
     "SettingsError": "_errors",
     "fit": "_fit",
+    "point_estimate": "_fit",
     "Model": "_model",
     "Parameter": "_model",
     "Pipeline": "_pipeline",

@@ -52,7 +52,7 @@ def assemble(
         "sample_stats": _sample_stats(draws, usable, count, settings),
         "observed_data": curves[["g2"]],
         "constant_data": curves.drop_vars("g2").assign(pinned),
-        "point_estimate": _point_estimate(problem, usable, points, count),
+        "point_estimate": classical_fit(problem, usable, points, count),
         "fit_curve": band,
         "diagnostics": _diagnostics(verdicts, problem, curves).assign(_means(draws, usable, count)),
     }
@@ -145,7 +145,7 @@ def _sample_stats(draws: Draws | None, usable: np.ndarray, count: int, settings:
     return xr.Dataset({name: (DIMS, array) for name, array in stats.items()}, coords=coords)
 
 
-def _point_estimate(problem: Problem, usable: np.ndarray, points: PointEstimate | None, count: int) -> xr.Dataset:
+def classical_fit(problem: Problem, usable: np.ndarray, points: PointEstimate | None, count: int) -> xr.Dataset:
     """The least-squares fit: each parameter with its standard error (scaled by the residuals where the noise has a
     scale of its own), chi2 and whether the solver converged."""
     group = xr.Dataset()

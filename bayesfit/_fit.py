@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit import _estimate, _point, _sample
-from bayesfit._assemble import assemble
+from bayesfit._assemble import assemble, classical_fit
 from bayesfit._devices import TRACING, take
 from bayesfit._errors import ModelError
 from bayesfit._keys import bin_keys
@@ -31,7 +31,7 @@ def fit(
     priors: Mapping[str, Any] | None = None,
     fixed: Mapping[str, Any] | None = None,
     chains: int = 4,
-    draws: int = 1000,
+    draws: int = 250,
     warmup: int = 50,
     target_ess: float = 400.0,
     seed: int = 0,
@@ -91,10 +91,47 @@ def fit(
         return _run(curves, problem, settings, report)
 
 
+def point_estimate(
+    curves: xr.Dataset,
+    model: str | Path | Model = "stretched_exponential",
+    *,
+    noise: str = "scaled",
+    priors: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    seed: int = 0,
+) -> xr.Dataset:
+    """The classical least-squares fit of every bin, without a posterior: a quick look. Arguments as for `fit`.
+
+    Returns:
+        Dataset (q_bin) with each parameter, its standard error as NAME_sd, `chi2` and `converged`; what `fit` returns
+        as group `point_estimate`. Priors are only where starts are looked for. Bins that cannot be used are NaN.
+
+    Raises:
+        InputError, SettingsError, ModelError: as `fit` does.
+
+    Example:
+        >>> import bayesfit
+        >>> data, truth = bayesfit.simulate(bins=2, seed=1)
+        >>> bayesfit.point_estimate(data).rate.sizes["q_bin"]
+        2
+    """
+    settings = FitSettings(noise=noise, seed=seed)
+    with jax.enable_x64(True), stop_on_signal() as stop:
+        with TRACING:
+            problem = prepare(curves, model, settings.noise, priors, fixed)
+        usable = problem.usable
+        points = None
+        if usable.size:
+            bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
+            points = _point.point_estimates(problem.posterior, bins, keys, lambda progress: None, stop)
+    count = len(problem.points)
+    coords = {name: c for name, c in curves.coords.items() if c.dims == ("q_bin",)}
+    return classical_fit(problem, usable, points, count).assign_coords(coords)
+
+
 def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Report) -> xr.DataTree:
     """Estimate, sample and judge the bins that have points enough."""
-    needed = len(problem.posterior.curve_names) + len(problem.posterior.marginal)
-    usable = np.flatnonzero(problem.points >= max(needed, 1))
+    usable = problem.usable
     if usable.size == 0:
         return assemble(curves, problem, settings, usable, None, None, None)
     posterior, bins = problem.posterior, take(problem.bins, usable)

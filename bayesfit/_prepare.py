@@ -47,6 +47,12 @@ class Problem:
         return self.bins.valid.sum(axis=1)
 
     @property
+    def usable(self) -> np.ndarray:
+        """Indices of the bins that have points enough for the curve."""
+        needed = len(self.posterior.curve_names) + len(self.posterior.marginal)
+        return np.flatnonzero(self.points >= max(needed, 1))
+
+    @property
     def fitted(self) -> int:
         """How many numbers are inferred in each bin, the amplitudes included."""
         return len(self.posterior.names) + len(self.posterior.marginal)
