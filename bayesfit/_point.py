@@ -22,10 +22,10 @@ from bayesfit._devices import Spread, batches, devices_for, named, place, stream
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
 
-QUICK_BINS, CAREFUL_STARTS = 64, 48  # on each device side by side
+QUICK_BINS, CAREFUL_STARTS = 64, 16  # on each device side by side
 SCOUTS = 256
 STARTS = 6
-QUICK_STEPS, CAREFUL_STEPS, GIVEN_STEPS = 20, 200, 2000
+QUICK_STEPS, CAREFUL_STEPS, GIVEN_STEPS = 20, 100, 2000
 TOLERANCE = 1e-10
 
 

@@ -7,7 +7,8 @@ import importlib
 import pkgutil
 import stat
 import sys
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -90,13 +91,16 @@ def read(path: str | Path, pipeline: str | None = None) -> xr.Dataset:
 
 
 def _installed(package: str) -> dict[str, EntryPoint | None]:
-    """Every name in the package and in its entry-point group; None for a file of the package.
-
-    Asking the system for entry points takes tens of milliseconds, so it is done once for each question of a user.
-    """
+    """Every name in the package and in its entry-point group; None for a file of the package."""
     shipped = (found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__))
     files = {name: None for name in shipped if not name.startswith("_")}
-    return {**files, **{entry.name: entry for entry in entry_points(group=package)}}
+    return {**files, **{entry.name: entry for entry in _entry_points(package, tuple(sys.path))}}
+
+
+@lru_cache(maxsize=8)
+def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
+    """Asked of the system once for each search path, since that takes tens of milliseconds."""
+    return entry_points(group=group)
 
 
 def _named(name: str, package: str, attribute: str, kind: type, installed: dict[str, EntryPoint | None]) -> Any:
