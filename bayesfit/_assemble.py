@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._curves import error_ratio
-from bayesfit._devices import Spread, devices_for, named, stream, take
+from bayesfit._devices import FEW, Spread, devices_for, named, stream, take
 from bayesfit._estimate import BINS, Estimate
 from bayesfit._lane import MAX_TREE_DEPTH
 from bayesfit._point import PointEstimate
@@ -189,7 +189,7 @@ def _bands(problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr
                 n: _thinned(array[index], draws.done[index]) for n, array in draws.values.items()
             }
 
-        for index, (mean, band) in stream(run, usable.size, BINS, devices_for(usable.size, BINS), chosen):
+        for index, (mean, band) in stream(run, usable.size, BINS, devices_for(usable.size, FEW), chosen):
             arrays[0, usable[index]] = mean[:, :length]
             arrays[1:, usable[index]] = np.moveaxis(band, 1, 0)[:, :, :length]
     names = ("mean", "lower", "upper")

@@ -24,6 +24,7 @@ from bayesfit._work import Stop
 
 Parts = list[Any]
 CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)
+RARE_OPTIONS = {"xla_backend_optimization_level": 0}
 TRACING = threading.RLock()
 COMPILING, LOADING = ThreadPoolExecutor(8), ThreadPoolExecutor(256)
 
@@ -32,11 +33,13 @@ class Spread:
     """A function compiled over the leading axis of its arguments; takes and returns parts laid out over the devices.
 
     `identity` says in words what the function is made of, beside the package's own files; None where that is not known.
+    A `rare` function, which few items need, is compiled fast and runs slowly.
     """
 
-    def __init__(self, function: Callable[..., Any], identity: str | None = None) -> None:
+    def __init__(self, function: Callable[..., Any], identity: str | None = None, rare: bool = False) -> None:
         self.jitted, self.identity = jax.jit(jax.vmap(function)), identity
-        self.options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
+        on_cpu = jax.default_backend() == "cpu"
+        self.options = (RARE_OPTIONS if rare else CPU_OPTIONS) if on_cpu else None
         self.programs: dict[Any, Future[Any]] = {}  # by shapes and device
         self.made: dict[Any, Any] = {}
 
@@ -136,6 +139,9 @@ def place(tree: Any, count: int | None = None) -> Parts:
 def gather(parts: Parts) -> Any:
     """Parts put together again along the leading axis, as NumPy arrays; waits for the devices."""
     return jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *parts)
+
+
+FEW = 64  # items that take less time than it takes to load a quick program on another device
 
 
 def devices_for(count: int, width: int) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 from bayesfit import _keys
-from bayesfit._devices import Spread, batches, devices_for, named, place, stream, take
+from bayesfit._devices import FEW, Spread, batches, devices_for, named, place, stream, take
 from bayesfit._jump import CENTERS, Mixture, inverse, mixture
 from bayesfit._point import PointEstimate, filled
 from bayesfit._posterior import Bin, Posterior
@@ -63,7 +63,7 @@ def _estimator(posterior: Posterior, chains: int) -> Spread:
 def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate, chains: int) -> Estimate:
     """Begin to compile the estimator in the background, for point estimates of these shapes; returns the shapes of what
     it makes of one batch."""
-    devices = devices_for(len(bins.y), BINS)
+    devices = devices_for(len(bins.y), FEW)
     index = next(batches(1, BINS, devices))
     blank = [np.zeros((index.size, *shape.shape[1:]), shape.dtype) for shape in (points.starts, points.scouts)]
     words = np.zeros((index.size, 2), np.uint32)
@@ -76,7 +76,7 @@ def estimate_bins(
 ) -> Estimate:
     """Estimates of all bins (leading axis), as NumPy arrays; NaN for those that a stop came before."""
     count = len(bins.y)
-    devices = devices_for(count, BINS)
+    devices = devices_for(count, FEW)
 
     def chosen(index: np.ndarray) -> tuple[Any, ...]:
         return take(bins, index), points.starts[index], points.scouts[index], keys[index]

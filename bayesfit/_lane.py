@@ -16,7 +16,7 @@ import numpy as np
 from numpyro.infer.hmc_util import dual_averaging
 
 from bayesfit._jump import Mixture, Offer, jump, offer
-from bayesfit._keys import WALK, key_for
+from bayesfit._keys import AMPLITUDES, WALK, key_for
 from bayesfit._nuts import Point, Tree, choose, grow, plant, reach
 from bayesfit._posterior import Bin, Posterior
 
@@ -57,7 +57,7 @@ class Walk(NamedTuple):
 class Transition(NamedTuple):
     """What a round leaves. Only where `made` is True has it ended a transition, and the rest means something: position
     u (param,), potential there, the trajectory's energy, leapfrogs, mean acceptance rate, step size, whether it
-    diverged, and whether the global move was taken."""
+    diverged, whether the global move was taken, and parameter name to value, the amplitudes drawn."""
 
     made: Any
     u: Any
@@ -68,10 +68,12 @@ class Transition(NamedTuple):
     step_size: Any
     diverging: Any
     jumped: Any
+    values: Any
 
 
 def advance(posterior: Posterior, lane: Lane, walk: Walk, fresh: Any) -> tuple[Walk, Transition]:
     """`ROUNDS` rounds of one lane, from its start where `fresh`: where it stands then, and what each round left."""
+    amplitudes = key_for(lane.key, AMPLITUDES, lane.chain, lane.attempt)
     lane = lane._replace(key=jax.random.key_data(key_for(lane.key, WALK, lane.chain, lane.attempt)))
     walk = choose(fresh, begin(lane), walk)
     first = walk.count
@@ -79,7 +81,10 @@ def advance(posterior: Posterior, lane: Lane, walk: Walk, fresh: Any) -> tuple[W
 
     def one_round(walk: Walk, _: None) -> tuple[Walk, Transition]:
         ahead = jax.tree.map(lambda array: array[walk.count - first], offers)
-        return _round(posterior, lane, walk, ahead._replace(u=jnp.where(walk.count < 0, lane.start, ahead.u)))
+        ahead = ahead._replace(u=jnp.where(walk.count < 0, lane.start, ahead.u))
+        after, left = _round(posterior, lane, walk, ahead)
+        key = jax.random.fold_in(amplitudes, walk.count)
+        return after, left._replace(values=posterior.constrain(lane.center + lane.frame @ left.u, lane.bin, key))
 
     return jax.lax.scan(one_round, walk, None, length=ROUNDS)
 
@@ -153,6 +158,7 @@ def _left(walk: Walk, point: Point, jumped: Any = False) -> Transition:
         step_size=walk.step_size,
         diverging=tree.diverging,
         jumped=jnp.asarray(jumped),
+        values=None,
     )
 
 

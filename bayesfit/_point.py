@@ -5,6 +5,8 @@ the best of them settles nearly every bin in some ten steps. The others are fitt
 slower and hardly fails, from where that ended and from the best scout in each quantile of the first parameter (the
 rate, in most models), so that every part of the delay window is looked at. A model that names its own starts goes to
 Levenberg-Marquardt with these.
+
+optimistix is imported where a program is traced: one that is found on disk does without.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 
 from bayesfit import _keys
 from bayesfit._devices import Spread, batches, devices_for, named, place, stream, take
@@ -108,7 +109,8 @@ def _quick(posterior: Posterior) -> Spread:
 
 @lru_cache(maxsize=32)
 def _careful(posterior: Posterior) -> Spread:
-    return Spread(lambda bin, start: careful(posterior, bin, start), named("careful", posterior.identity))
+    name = named("careful", posterior.identity)
+    return Spread(lambda bin, start: careful(posterior, bin, start), name, rare=not posterior.model.starts)
 
 
 def filled(parts: list[Any], count: int) -> Any:
@@ -130,6 +132,8 @@ def filled(parts: list[Any], count: int) -> Any:
 
 def quick(posterior: Posterior, bin: Bin, key: Any) -> PointEstimate:
     """Gauss-Newton from the best scout; not converged where it ends higher than it began."""
+    import optimistix as optx
+
     scouts, prior_values = _scouts(posterior, bin, key)
     places = scouts[:, : len(posterior.curve_names)]
     before = _chi2(posterior, bin, places)
@@ -153,6 +157,8 @@ def given(posterior: Posterior, bin: Bin, key: Any) -> PointEstimate:
 
 def careful(posterior: Posterior, bin: Bin, start: Any) -> Solution:
     """Levenberg-Marquardt from one start (param,)."""
+    import optimistix as optx
+
     solver: Any = optx.LevenbergMarquardt(TOLERANCE, TOLERANCE)
     steps = GIVEN_STEPS if posterior.model.starts else CAREFUL_STEPS
     z, chi2, converged = _solve(posterior, bin, solver, steps, start)
@@ -182,6 +188,8 @@ def best_in_quantiles(points: Any, cost: Any, count: int) -> Any:
 
 def _solve(posterior: Posterior, bin: Bin, solver: Any, steps: int, start: Any) -> tuple[Any, Any, Any]:
     """Solution (param,), its residual sum of squares, and whether the solver says that it converged."""
+    import optimistix as optx
+
     if start.size == 0:
         return start, jnp.sum(posterior.residual(start, bin) ** 2), jnp.array(True)
     solution: Any = optx.least_squares(

@@ -38,14 +38,14 @@ class Bin(NamedTuple):
     """The data of one bin, or, with a leading axis, of many.
 
     `tau`, `y` = g2 / g2_err, `unit` = 1 / g2_err (both 0 where not valid) and `valid` have shape (tau,);
-    `log_jacobian` = -sum(log g2_err) over valid points; `fixed` and `priors` hold the values given for this bin.
+    `log_constant` is what `Posterior.log_constant` says; `fixed` and `priors` hold the values given for this bin.
     """
 
     tau: Any
     y: Any
     unit: Any
     valid: Any
-    log_jacobian: Any
+    log_constant: Any
     fixed: Values
     priors: dict[str, Values]
 
@@ -240,7 +240,7 @@ class Posterior:
         split = len(self.curve_names)
         curve, _, log_prior = self.curve(z[:split], bin)
         scale, _, log_prior_noise = self.scale(z[split:], bin)
-        log_prior = log_prior + log_prior_noise + bin.log_jacobian
+        log_prior = log_prior + log_prior_noise + bin.log_constant
         if not self.marginal:
             return log_prior + self.noise.log_likelihood(bin.y - curve.offset, scale, bin.valid)
         given = self._conditional(curve, scale, bin)
@@ -304,8 +304,17 @@ class Posterior:
         low = self._lower_bound(bin)
         if low is None:
             return prior - posterior
-        kept = log_ndtr((given.contrast - low) / given.contrast_sd) - log_ndtr((contrast_mean - low) / contrast_sd)
-        return prior - posterior + kept
+        return prior - posterior + log_ndtr((given.contrast - low) / given.contrast_sd)
+
+    def log_constant(self, bins: Bin) -> np.ndarray:
+        """What the log density of each bin (bin,) has that depends on no parameter: the Jacobian of the whitening, and
+        the mass of the contrast's prior above its cut; in NumPy, for many bins."""
+        jacobian = np.sum(np.log(np.where(bins.valid, bins.unit, 1.0)), axis=1)
+        low = self._lower_bound(bins)
+        if low is None:
+            return jacobian
+        mean, sd = self._amplitude_prior("contrast", bins)
+        return jacobian - special.log_ndtr((mean - low) / sd)
 
     def constrain(self, z: Any, bin: Bin, key: Any) -> Values:
         """Every parameter at z: the sampled ones and an exact conditional draw of the amplitudes."""
@@ -358,8 +367,10 @@ class Posterior:
         jacobian = jax.jacfwd(whitened)(jnp.stack([values[name] for name in names]) if names else jnp.zeros(0))
         length = jnp.sqrt(jnp.sum(jacobian**2, axis=0))
         scaled = jacobian / jnp.where(length > 0, length, 1.0)
-        variance = jnp.diagonal(jnp.linalg.inv(scaled.T @ scaled)) / length**2
-        sd = jnp.where(variance >= 0, jnp.sqrt(variance), jnp.inf)
+        root = jnp.linalg.cholesky(scaled.T @ scaled)
+        inverse = jax.scipy.linalg.solve_triangular(root, jnp.eye(len(names)), lower=True)
+        sd = jnp.sqrt(jnp.sum(inverse**2, axis=0)) / length
+        sd = jnp.where(jnp.isfinite(sd), sd, jnp.inf)
         return values, dict(zip(names, sd, strict=True))
 
     def mean(self, values: Values, bin: Bin) -> Any:

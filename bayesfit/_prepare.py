@@ -101,6 +101,7 @@ def prepare(
     if not posterior.names:
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the curve free")
     bins = _bins(data, pinned, given)
+    bins = bins._replace(log_constant=posterior.log_constant(bins))
     described = (*model.parameters, CONTRAST, BASELINE, *noise_model.parameters)
     described_by_name = {parameter.name: parameter for parameter in described}
     parameters = {name: described_by_name.get(name, Parameter(name)) for name in known}
@@ -315,7 +316,7 @@ def _bins(data: xr.Dataset, fixed: Mapping[str, np.ndarray], priors: Mapping[str
         y=y,
         unit=unit,
         valid=valid,
-        log_jacobian=-np.sum(np.log(np.where(valid, g2_err, 1.0)), axis=1),
+        log_constant=np.zeros(count),
         fixed={name: spread(value) for name, value in fixed.items()},
         priors={name: {key: spread(v) for key, v in prior.values.items()} for name, prior in priors.items()},
     )

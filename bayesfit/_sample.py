@@ -13,22 +13,18 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bayesfit import _convergence
-from bayesfit._devices import Spread, devices_for, gather, named, place, stream, take
+from bayesfit._devices import Spread, devices_for, gather, named, place, take
 from bayesfit._estimate import Estimate, readapt
-from bayesfit._keys import AMPLITUDES, key_for
 from bayesfit._lane import Lane, advance, standing
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
 
 LANES = 64
-BLOCK, BLOCKS = 50, 64
 LARGEST_RHAT = 1.01
 LEAST_ESS = 400.0
 LARGEST_DIVERGENT_SHARE = 0.005
@@ -128,39 +124,16 @@ def _advancing(posterior: Posterior) -> Spread:
     return Spread(partial(advance, posterior), named("advance", posterior.identity))
 
 
-@lru_cache(maxsize=32)
-def _constraining(posterior: Posterior) -> Spread:
-    """Constrained values (draw,) of one chain, the amplitudes drawn, at positions u (draw, param); `first` is the
-    number of the first draw."""
-
-    def constrain(block: tuple[Any, ...]) -> Any:
-        bin, center, frame, u, bin_key, chain, attempt, first = block
-
-        own = key_for(bin_key, AMPLITUDES, chain, attempt)
-
-        def one(u: Any, draw: Any) -> Any:
-            key = jax.random.fold_in(own, draw)
-            return posterior.constrain(center + frame @ u, bin, key)
-
-        return jax.vmap(one)(u, first + jnp.arange(BLOCK))
-
-    return Spread(constrain, named("constrain", posterior.identity))
-
-
 def seats_per_device(chains: int) -> int:
     """How many bins run side by side on one device."""
     return LANES // chains
 
 
 def start_compiling(posterior: Posterior, bins: Bin, estimates: Estimate, schedule: Schedule) -> None:
-    """Begin to compile everything in the background; `estimates` has the shapes of any batch of them."""
+    """Begin to compile in the background; `estimates` has the shapes of any batch of them."""
     count = len(bins.y)
     blank = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape[1:]), leaf.dtype), estimates)
-    work = Sampling(posterior, bins, blank, np.zeros((count, 2), np.uint32), schedule)
-    work.advancing.start(work.lanes, work.walks, place(work.fresh, work.devices))
-    nobody = np.zeros(BLOCKS * work.devices, int)
-    u = np.zeros((nobody.size, BLOCK, len(posterior.names)))
-    work.constraining.start(place(work.constrainable(nobody, nobody, nobody, u, nobody), work.devices))
+    Sampling(posterior, bins, blank, np.zeros((count, 2), np.uint32), schedule)
 
 
 def sample_bins(
@@ -196,7 +169,7 @@ class Sampling:
         self.posterior, self.bins, self.schedule = posterior, bins, schedule
         self.estimates: Estimate = jax.tree.map(np.array, estimates)
         self.keys = keys
-        self.advancing, self.constraining = _advancing(posterior), _constraining(posterior)
+        self.advancing = _advancing(posterior)
         self.waiting = deque(Flight(bin) for bin in range(count))
         per_device = seats_per_device(chains)
         self.devices = devices_for(count, per_device)
@@ -208,7 +181,10 @@ class Sampling:
         self.lanes, self.walks = place(self.host, self.devices), place(standing(self.host), self.devices)
         self.fresh = np.zeros(self.devices * LANES, bool)
         self.inferred = (*posterior.names, *posterior.marginal)
-        self.nothing = np.zeros((0, len(posterior.names) + len(STATS)))
+        arguments = self.lanes, self.walks, place(self.fresh, self.devices)
+        _, left = self.advancing.start(*arguments).shapes(*arguments)
+        self.values = tuple(left.values)
+        self.nothing = np.zeros((0, len(posterior.names) + len(STATS) + len(self.values)))
         done, thin, adaptations = np.zeros((3, count), int)
         self.draws = Draws({}, {}, done, thin, adaptations, np.full((count, 3), np.nan))
         self.divergent = np.zeros(count, int)  # kept draws of each bin
@@ -253,12 +229,14 @@ class Sampling:
         self.fresh[self.slots[seat]] = True
 
     def advance(self) -> tuple[np.ndarray, np.ndarray]:
-        """One chunk: a table (slot, round, column) of what each round left, and whether it did at all (slot, round)."""
+        """One chunk: a table (slot, round, column) of what each round left, and whether it did at all (slot, round).
+        The columns are positions, statistics and values."""
         advanced = self.advancing(self.lanes, self.walks, place(self.fresh, self.devices))
         self.fresh[:] = False
         self.walks = [walk for walk, _ in advanced]
         left = gather([transition for _, transition in advanced])
-        return np.concatenate([left.u, *(getattr(left, name)[..., None] for name in STATS)], axis=-1), left.made
+        columns = [getattr(left, name) for name in STATS] + [left.values[name] for name in self.values]
+        return np.concatenate([left.u, *(column[..., None] for column in columns)], axis=-1), left.made
 
     def take_in(self, table: np.ndarray, made: np.ndarray) -> None:
         """Give every seated bin the transitions that its chains have ended."""
@@ -307,47 +285,16 @@ class Sampling:
 
     def store(self, flights: list[Flight]) -> None:
         """Keep the draws of these bins, and how far they have converged."""
-        size = len(self.posterior.names)
-        kept = [flight.kept(self.schedule) for flight in flights]
-        values = self._constrained(flights, [table[..., :size] for table in kept])
-        for flight, table, of_bin in zip(flights, kept, values, strict=True):
-            stats = {name: table[..., size + column] for column, name in enumerate(STATS)}
-            self.draws.put(flight, of_bin, stats, len(self.bins.y), self.schedule)
+        first = len(self.posterior.names)
+        for flight in flights:
+            columns = np.moveaxis(flight.kept(self.schedule), -1, 0)[first:]
+            stats = dict(zip(STATS, columns, strict=False))
+            values = dict(zip(self.values, columns[len(STATS) :], strict=True))
+            self.draws.put(flight, values, stats, len(self.bins.y), self.schedule)
             self.divergent[flight.bin] = stats["diverging"].sum()
-            if table.shape[1] >= FEWEST_DRAWS:
-                inferred = np.stack([of_bin[name] for name in self.inferred])
+            if columns.shape[-1] >= FEWEST_DRAWS:
+                inferred = np.stack([values[name] for name in self.inferred])
                 self.draws.convergence[flight.bin] = _convergence.worst(inferred)
-
-    def _constrained(self, flights: list[Flight], positions: list[np.ndarray]) -> list[Arrays]:
-        """Values (chain, draw) of every parameter at positions u (chain, draw, param) of each bin, made in blocks of
-        one chain's draws, so that one program serves any number of draws."""
-        chains, size = self.schedule.chains, len(self.posterior.names)
-        blocks = -(-max((u.shape[1] for u in positions), default=0) // BLOCK)
-        u = np.zeros((len(flights), chains, blocks * BLOCK, size))
-        for whole, part in zip(u, positions, strict=True):
-            whole[:, : part.shape[1]] = part
-        shape = (len(flights), chains, blocks)
-        flight, chain, block = np.unravel_index(np.arange(np.prod(shape)), shape)
-        bin, attempt = np.array([(flight.bin, flight.attempt) for flight in flights], int).reshape(-1, 2).T
-        u = u.reshape(-1, BLOCK, size)
-
-        def chosen(index: np.ndarray) -> tuple[Any, ...]:
-            f = flight[index]
-            return (self.constrainable(bin[f], attempt[f], chain[index], u[index], block[index] * BLOCK),)
-
-        parts = [part for _, part in stream(self.constraining, len(u), BLOCKS, self.devices, chosen)]
-        names = parts[0] if parts else ()
-        joined = {name: np.concatenate([part[name] for part in parts])[: len(u)] for name in names}
-        rows = {name: array.reshape(len(flights), chains, -1) for name, array in joined.items()}
-        return [
-            {name: array[i, :, : part.shape[1]] for name, array in rows.items()} for i, part in enumerate(positions)
-        ]
-
-    def constrainable(self, bin: Any, attempt: Any, chain: Any, u: np.ndarray, first: np.ndarray) -> tuple[Any, ...]:
-        """What `constraining` takes for blocks of draws: their bins, attempts, chains, positions u (block, draw,
-        param) and first draws."""
-        data = take(self.bins, bin), self.estimates.center[bin], self.estimates.frame[bin], u
-        return *data, self.keys[bin], chain, attempt, first
 
     def progress(self, seconds: float) -> Progress:
         """How far the work is after so many seconds."""

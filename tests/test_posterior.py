@@ -381,7 +381,7 @@ def exact_log_evidence(posterior, bin, curve, scale, log_prior):
     contrast_sd = math.sqrt(float(a22 / determinant))
     if np.isfinite(low):
         value += log_ndtr((float(c) - low) / contrast_sd) - log_ndtr((mean[0] - low) / sd[0])
-    return value + float(log_prior) + float(bin.log_jacobian), float(c), contrast_sd, float(b)
+    return value + float(log_prior) + np.sum(np.log(np.array(bin.unit)[valid])), float(c), contrast_sd, float(b)
 
 
 def all_at(posterior, z, bin):
