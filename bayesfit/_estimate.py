@@ -20,7 +20,7 @@ from jax.scipy.special import logsumexp
 
 from bayesfit import _keys
 from bayesfit._devices import FEW, Spread, batches, devices_for, named, place, stream, take
-from bayesfit._jump import CENTERS, Mixture, inverse, mixture
+from bayesfit._jump import CENTERS, Mixture, inverses, mixture
 from bayesfit._point import PointEstimate, filled
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
@@ -50,25 +50,39 @@ class Estimate(NamedTuple):
     importance_ess: Any
 
 
+class Survey(NamedTuple):
+    """What the devices find out about one bin: `points` (point, param), drawn with density exp(log weight) less than
+    the posterior's, `log_weights` (point,), the `lowest` potential among them; `modes` (mode, param), `frames` (mode,
+    param, param) and `potentials` (mode,) there."""
+
+    points: Any
+    log_weights: Any
+    lowest: Any
+    modes: Any
+    frames: Any
+    potentials: Any
+
+
 @lru_cache(maxsize=32)
-def _estimator(posterior: Posterior, chains: int) -> Spread:
+def _surveying(posterior: Posterior) -> Spread:
     return Spread(
-        lambda bin, places, scouts, key: estimate(
-            posterior, bin, places, scouts, _keys.key_for(key, _keys.CLOUDS), chains
-        ),
-        named(f"estimate {chains}", posterior.identity),
+        lambda bin, places, scouts, key: survey(posterior, bin, places, scouts, _keys.key_for(key, _keys.CLOUDS)),
+        named("survey", posterior.identity),
     )
 
 
 def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate, chains: int) -> Estimate:
-    """Begin to compile the estimator in the background, for point estimates of these shapes; returns the shapes of what
-    it makes of one batch."""
+    """Begin to compile in the background, for point estimates of these shapes; returns one bin's estimate, of which
+    the shapes alone mean something."""
     devices = devices_for(len(bins.y), FEW)
     index = next(batches(1, BINS, devices))
     blank = [np.zeros((index.size, *shape.shape[1:]), shape.dtype) for shape in (points.starts, points.scouts)]
-    words = np.zeros((index.size, 2), np.uint32)
-    arguments = [place(argument, devices) for argument in (take(bins, index), *blank, words)]
-    return _estimator(posterior, chains).start(*arguments).shapes(*arguments)
+    arguments = [
+        place(argument, devices) for argument in (take(bins, index), *blank, np.zeros((index.size, 2), np.uint32))
+    ]
+    shapes = _surveying(posterior).start(*arguments).shapes(*arguments)
+    nothing = jax.tree.map(lambda leaf: np.full(leaf.shape[1:], np.nan), shapes)
+    return estimate(nothing, np.zeros(2, np.uint32), chains)
 
 
 def estimate_bins(
@@ -81,39 +95,43 @@ def estimate_bins(
     def chosen(index: np.ndarray) -> tuple[Any, ...]:
         return take(bins, index), points.starts[index], points.scouts[index], keys[index]
 
-    parts = []
-    for _, part in stream(_estimator(posterior, chains), count, BINS, devices, chosen, stop):
-        parts.append(part)
-        report(Progress("estimate", count, min(count, len(parts) * BINS * devices)))
-    return filled(parts, count)
+    found: list[Estimate] = []
+    for index, part in stream(_surveying(posterior), count, BINS, devices, chosen, stop):
+        for row, bin in enumerate(index[: count - len(found)]):
+            found.append(estimate(jax.tree.map(lambda array, row=row: array[row], part), keys[bin], chains))
+        report(Progress("estimate", count, len(found)))
+    return filled([jax.tree.map(lambda *arrays: np.stack(arrays), *found)] if found else [], count)
 
 
-def estimate(posterior: Posterior, bin: Bin, places: Any, scouts: Any, key: Any, chains: int) -> Estimate:
-    """Modes and frame of one bin, from places (start, param) of the curve and scouts (scout, param) of the prior. Never
-    raises under vmap: what fails is NaN."""
-    key_cloud, key_choice = jax.random.split(key)
+def survey(posterior: Posterior, bin: Bin, places: Any, scouts: Any, key: Any) -> Survey:
+    """Modes and weighted points of one bin, from places (start, param) of the curve and scouts (scout, param) of the
+    prior. Never raises under vmap: what fails is NaN."""
     modes, frames, potentials = _modes(posterior, bin, places, scouts)
-    points, log_weights, lowest = _importance(posterior, bin, key_cloud, scouts, modes, frames)
-    weights = jnp.exp(log_weights - jnp.max(log_weights))
-    weights = weights / jnp.sum(weights)
-    ess = 1.0 / jnp.sum(weights**2)
-    top = jnp.argmin(potentials)
-    center, frame = _frame(points, weights, ess, modes[top], frames[top])
+    points, log_weights, lowest = _importance(posterior, bin, key, scouts, modes, frames)
+    return Survey(points, log_weights, lowest, modes, frames, potentials)
 
-    def to_u(columns: Any) -> Any:
-        return jax.scipy.linalg.solve_triangular(frame, columns, lower=True)
 
-    chosen = jnp.concatenate([_systematic(key_choice, weights, count) for count in (chains, CENTERS)])
-    drawn = to_u((points[chosen] - center).T).T
-    masses = jnp.sum(jnp.log(jnp.diagonal(frames, axis1=1, axis2=2)), axis=1) - potentials
-    return Estimate(
-        mode_potential=jnp.minimum(jnp.min(potentials), lowest),
-        center=center,
-        frame=frame,
-        starts=drawn[:chains],
-        proposals=mixture(drawn[chains:], to_u((modes - center).T).T, jax.vmap(to_u)(frames), masses),
-        importance_ess=ess,
-    )
+def estimate(found: Survey, key: np.ndarray, chains: int) -> Estimate:
+    """Frame, starts and global moves of one bin from its survey, in NumPy; `key` is the data of the bin's key."""
+    random = np.random.default_rng(key)
+    with np.errstate(all="ignore"):
+        weights = np.exp(found.log_weights - np.max(found.log_weights))
+        weights = weights / np.sum(weights)
+        ess = 1.0 / np.sum(weights**2)
+        top = np.argmin(found.potentials)
+        center, frame = _frame(found.points, weights, ess, found.modes[top], found.frames[top])
+        to_u = inverses(frame[None])[0]
+        chosen = np.concatenate([_systematic(random.random(), weights, count) for count in (chains, CENTERS)])
+        drawn = (found.points[chosen] - center) @ to_u.T
+        masses = np.sum(np.log(np.diagonal(found.frames, axis1=1, axis2=2)), axis=1) - found.potentials
+        return Estimate(
+            mode_potential=np.minimum(np.min(found.potentials), found.lowest),
+            center=center,
+            frame=frame,
+            starts=drawn[:chains],
+            proposals=mixture(drawn[chains:], (found.modes - center) @ to_u.T, to_u @ found.frames, masses),
+            importance_ess=ess,
+        )
 
 
 def _modes(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -> tuple[Any, Any, Any]:
@@ -179,7 +197,12 @@ def _inverse_root(precision: Any) -> Any:
     """Lower triangular L with L L^T = precision^-1, computed in units of the diagonal."""
     unit = jnp.diagonal(precision) ** -0.5
     upper = jnp.linalg.cholesky((precision * unit[:, None] * unit)[::-1, ::-1])[::-1, ::-1]
-    return unit[:, None] * inverse(upper.T) if precision.size else precision
+    return unit[:, None] * _inverse(upper.T) if precision.size else precision
+
+
+def _inverse(frame: Any) -> Any:
+    """Inverse of a lower triangular matrix."""
+    return jax.scipy.linalg.solve_triangular(frame, jnp.eye(len(frame)), lower=True)
 
 
 def _importance(posterior: Posterior, bin: Bin, key: Any, scouts: Any, modes: Any, frames: Any) -> tuple[Any, ...]:
@@ -204,7 +227,7 @@ def _importance(posterior: Posterior, bin: Bin, key: Any, scouts: Any, modes: An
 
     points, potentials, outer = jax.lax.map(at, (points, u, from_prior), batch_size=AT_ONCE)
     volumes = jnp.sum(jnp.log(jnp.diagonal(frames, axis1=1, axis2=2)), axis=1)
-    rest = jnp.einsum("kij,knj->kni", jax.vmap(inverse)(frames), points - modes[:, None])
+    rest = jnp.einsum("kij,knj->kni", jax.vmap(_inverse)(frames), points - modes[:, None])
     inner = _log_t(rest) - volumes[:, None]
     counts = jnp.array([len(scouts)] + [CLOUD] * count) / (len(scouts) + CLOUD * count)
     weights = -potentials - logsumexp(jnp.concatenate([outer[None], inner]), b=counts[:, None], axis=0)
@@ -223,22 +246,25 @@ def _log_t(u: Any) -> Any:
     return jnp.sum(math.log(0.375) - 2.5 * jnp.log1p(u**2 / 4.0), axis=-1)
 
 
-def _frame(points: Any, weights: Any, ess: Any, mode: Any, mode_frame: Any) -> tuple[Any, Any]:
+def _frame(
+    points: np.ndarray, weights: np.ndarray, ess: float, mode: np.ndarray, mode_frame: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Center and frame from the weighted points where enough of them count, else from the curvature at the mode."""
-    size = points.shape[1]
+    if not ess > LEAST_ESS_PER_PARAMETER * (points.shape[1] + 1):
+        return mode, mode_frame
     mean = weights @ points
     rest = points - mean
-    covariance = (rest * weights[:, None]).T @ rest
-    factor = jnp.linalg.cholesky(covariance)
-    enough = (ess > LEAST_ESS_PER_PARAMETER * (size + 1)) & jnp.all(jnp.isfinite(factor))
-    return jnp.where(enough, mean, mode), jnp.where(enough, factor, mode_frame)
+    try:
+        return mean, np.linalg.cholesky((rest * weights[:, None]).T @ rest)
+    except np.linalg.LinAlgError:
+        return mode, mode_frame
 
 
-def _systematic(key: Any, weights: Any, count: int) -> Any:
+def _systematic(offset: float, weights: np.ndarray, count: int) -> np.ndarray:
     """Indices of `count` points by systematic resampling."""
-    grid = (jnp.arange(count) + jax.random.uniform(jax.random.fold_in(key, count))) / count
-    index = jnp.searchsorted(jnp.cumsum(weights), grid * (1 - 1e-12))
-    return jnp.minimum(index, weights.size - 1)
+    grid = (np.arange(count) + offset) / count
+    index = np.searchsorted(np.cumsum(weights), grid * (1 - 1e-12))
+    return np.minimum(index, weights.size - 1)
 
 
 def readapt(old: Estimate, u: np.ndarray) -> Estimate:

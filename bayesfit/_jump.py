@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bayesfit._nuts import Point, choose
 
@@ -44,28 +45,30 @@ class Offer(NamedTuple):
     log_coin: Any
 
 
-def mixture(centers: Any, modes: Any, frames: Any, log_masses: Any) -> Mixture:
+def mixture(centers: np.ndarray, modes: np.ndarray, frames: np.ndarray, log_masses: np.ndarray) -> Mixture:
     """A kernel density estimate about `centers` (CENTERS, param), draws from a posterior whitened to unit covariance,
-    joined by one component at each of the `modes` (mode, param), with `frames` and unnormalised log masses.
+    joined by one component at each of the `modes` (mode, param), with `frames` and unnormalised log masses; in NumPy.
 
     The kernels' width is Silverman's: h = (4 / ((d + 2) n))^(1 / (d + 4)).
     """
     size = centers.shape[1]
     width = (4.0 / ((size + 2.0) * CENTERS)) ** (1.0 / (size + 4.0))
-    masses = jax.nn.softmax(jnp.where(jnp.isfinite(log_masses), log_masses, -jnp.inf))
-    masses = jnp.where(jnp.isfinite(masses), masses, 1.0 / masses.size)
-    weights = jnp.concatenate([jnp.full(CENTERS, SHARE_OF_CENTERS / CENTERS), (1.0 - SHARE_OF_CENTERS) * masses])
-    volumes = jnp.concatenate(
-        [jnp.full(CENTERS, width**size), jnp.prod(jnp.diagonal(frames, axis1=1, axis2=2), axis=1)]
-    )
-    return Mixture(
-        centers.T, jnp.array(width), modes, frames, jax.vmap(inverse)(frames), jnp.cumsum(weights), weights / volumes
-    )
+    log_masses = np.where(np.isfinite(log_masses), log_masses, -np.inf)
+    masses = np.full(len(modes), 1.0 / len(modes))
+    if np.isfinite(log_masses).any():
+        masses = np.exp(log_masses - np.max(log_masses))
+        masses = masses / np.sum(masses)
+    weights = np.concatenate([np.full(CENTERS, SHARE_OF_CENTERS / CENTERS), (1.0 - SHARE_OF_CENTERS) * masses])
+    volumes = np.concatenate([np.full(CENTERS, width**size), np.prod(np.diagonal(frames, axis1=1, axis2=2), axis=1)])
+    return Mixture(centers.T, np.array(width), modes, frames, inverses(frames), np.cumsum(weights), weights / volumes)
 
 
-def inverse(frame: Any) -> Any:
-    """Inverse of a lower triangular matrix."""
-    return jax.scipy.linalg.solve_triangular(frame, jnp.eye(len(frame)), lower=True)
+def inverses(frames: np.ndarray) -> np.ndarray:
+    """Inverses of lower triangular matrices (any, param, param), NaN where there is none; in NumPy."""
+    regular = np.all(np.diagonal(frames, axis1=1, axis2=2) != 0.0, axis=1)
+    inverse = np.full(frames.shape, np.nan)
+    inverse[regular] = np.linalg.inv(frames[regular])
+    return inverse
 
 
 def propose(key: Any, proposals: Mixture) -> Any:

@@ -130,9 +130,9 @@ def seats_per_device(chains: int) -> int:
 
 
 def start_compiling(posterior: Posterior, bins: Bin, estimates: Estimate, schedule: Schedule) -> None:
-    """Begin to compile in the background; `estimates` has the shapes of any batch of them."""
+    """Begin to compile in the background; `estimates` has the shapes of one bin's."""
     count = len(bins.y)
-    blank = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape[1:]), leaf.dtype), estimates)
+    blank = jax.tree.map(lambda leaf: np.zeros((count, *np.shape(leaf))), estimates)
     Sampling(posterior, bins, blank, np.zeros((count, 2), np.uint32), schedule)
 
 

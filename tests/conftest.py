@@ -29,7 +29,7 @@ def kept_programs(tmp_path_factory):
 def compiled_programs():
     """Give back each module's compiled programs: a process may map a limited number of pieces of memory."""
     yield
-    programs = _point._quick, _point._careful, _estimate._estimator, _sample._advancing
+    programs = _point._quick, _point._careful, _estimate._surveying, _sample._advancing
     for cached in (*programs, _assemble._mean_curves):
         cached.cache_clear()
     jax.clear_caches()
