@@ -71,18 +71,21 @@ def _surveying(posterior: Posterior) -> Spread:
     )
 
 
-def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate, chains: int) -> Estimate:
-    """Begin to compile in the background, for point estimates of these shapes; returns one bin's estimate, of which
-    the shapes alone mean something."""
+def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate) -> None:
+    """Begin to compile in the background, for point estimates of these shapes."""
     devices = devices_for(len(bins.y), FEW)
     index = next(batches(1, BINS, devices))
     blank = [np.zeros((index.size, *shape.shape[1:]), shape.dtype) for shape in (points.starts, points.scouts)]
-    arguments = [
-        place(argument, devices) for argument in (take(bins, index), *blank, np.zeros((index.size, 2), np.uint32))
-    ]
-    shapes = _surveying(posterior).start(*arguments).shapes(*arguments)
-    nothing = jax.tree.map(lambda leaf: np.full(leaf.shape[1:], np.nan), shapes)
-    return estimate(nothing, np.zeros(2, np.uint32), chains)
+    arguments = take(bins, index), *blank, np.zeros((index.size, 2), np.uint32)
+    _surveying(posterior).start(*(place(argument, devices) for argument in arguments))
+
+
+def shapes(points: PointEstimate, chains: int) -> Estimate:
+    """An estimate of one bin, made of NaN, for point estimates of these shapes."""
+    modes, (scouts, size) = points.starts.shape[1], points.scouts.shape[1:]
+    count = scouts + modes * CLOUD
+    parts = (count, size), (count,), (), (modes, size), (modes, size, size), (modes,)
+    return estimate(Survey(*(np.full(shape, np.nan) for shape in parts)), np.zeros(2, np.uint32), chains)
 
 
 def estimate_bins(

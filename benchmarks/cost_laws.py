@@ -26,7 +26,7 @@ def measure(bins: int, delays: int) -> None:
     import bayesfit
 
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    first, _ = bayesfit.simulate(bins=min(bins, 64), delays=delays, seed=1, wrong_errors=True)
+    first, _ = bayesfit.simulate(bins=min(bins, 256), delays=delays, seed=1, wrong_errors=True)
     bayesfit.fit(first, seed=0)
     before = peak()
     data, _ = bayesfit.simulate(bins=bins, delays=delays, seed=2, wrong_errors=True)
