@@ -154,7 +154,8 @@ def classical_fit(problem: Problem, usable: np.ndarray, points: PointEstimate | 
     freedom = np.maximum(problem.points[usable] - len(points.solution.sd), 1)
     factor = np.sqrt(points.solution.chi2 / freedom) if problem.posterior.noise.parameters else 1.0
     arrays = {name: points.solution.values[name] for name in points.solution.sd}
-    arrays |= {f"{name}_sd": sd * factor for name, sd in points.solution.sd.items()}
+    with np.errstate(invalid="ignore"):  # an infinite error of a curve without residuals
+        arrays |= {f"{name}_sd": sd * factor for name, sd in points.solution.sd.items()}
     arrays |= {"chi2": points.solution.chi2, "converged": points.solution.converged.astype(float)}
     for name, values in arrays.items():
         whole = np.full(count, np.nan)

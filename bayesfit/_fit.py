@@ -31,7 +31,7 @@ def fit(
     priors: Mapping[str, Any] | None = None,
     fixed: Mapping[str, Any] | None = None,
     chains: int = 4,
-    draws: int = 250,
+    draws: int = 500,
     warmup: int = 50,
     target_ess: float = 400.0,
     seed: int = 0,

@@ -39,7 +39,7 @@ class FitSettings(Strict):
 
     noise: str = "scaled"
     chains: Annotated[Integer, Field(ge=1, le=64)] = 4
-    draws: Annotated[Integer, Field(ge=4, le=1_000_000)] = 250
+    draws: Annotated[Integer, Field(ge=4, le=1_000_000)] = 500
     warmup: Annotated[Integer, Field(ge=20, le=1_000_000)] = 50
     target_ess: Annotated[float, Field(ge=0)] = 400.0
     seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0

@@ -20,7 +20,7 @@ def test_groups_dims_and_coordinates(fitted):
     assert {"posterior", "sample_stats", "observed_data", "constant_data", "point_estimate", "diagnostics"} <= set(
         fitted.children
     )
-    assert dict(fitted["posterior"].sizes) == {"chain": 4, "draw": 250, "q_bin": 12}
+    assert dict(fitted["posterior"].sizes) == {"chain": 4, "draw": 500, "q_bin": 12}
     for name, node in fitted.children.items():
         assert node["q_bin"].dtype.kind == "i", name
         assert {"q", "phi"} <= set(node.coords), name
@@ -195,3 +195,17 @@ def test_full_numpyro_program_runs_in_numpyro(simulated):
 def test_a_dataset_without_our_variables_is_refused():
     with pytest.raises(bayesfit.InputError, match="g2: is missing"):
         bayesfit.fit(xr.Dataset())
+
+
+def test_the_point_estimate_alone_is_the_fits(simulated, fitted):
+    """Same values, standard errors and flags as in the fit's group; a dead bin is NaN."""
+    alone = bayesfit.point_estimate(simulated[0], seed=1)
+    for name, values in fitted["point_estimate"].to_dataset().data_vars.items():
+        np.testing.assert_array_equal(alone[name], values)
+    assert np.isnan(alone.rate.values[3])
+    assert not alone.converged.values[3]
+
+
+def test_point_estimate_refuses_what_fit_refuses(simulated):
+    with pytest.raises(bayesfit.SettingsError, match="unknown noise"):
+        bayesfit.point_estimate(simulated[0], noise="loud")
