@@ -24,7 +24,6 @@ from bayesfit._work import Stop
 
 Parts = list[Any]
 CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)
-RARE_OPTIONS = {"xla_backend_optimization_level": 0}
 TRACING = threading.RLock()
 COMPILING, LOADING = ThreadPoolExecutor(8), ThreadPoolExecutor(256)
 
@@ -33,13 +32,11 @@ class Spread:
     """A function compiled over the leading axis of its arguments; takes and returns parts laid out over the devices.
 
     `identity` says in words what the function is made of, beside the package's own files; None where that is not known.
-    A `rare` function, which few items need, is compiled fast and runs slowly.
     """
 
-    def __init__(self, function: Callable[..., Any], identity: str | None = None, rare: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], identity: str | None = None) -> None:
         self.jitted, self.identity = jax.jit(jax.vmap(function)), identity
-        on_cpu = jax.default_backend() == "cpu"
-        self.options = (RARE_OPTIONS if rare else CPU_OPTIONS) if on_cpu else None
+        self.options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
         self.programs: dict[Any, Future[Any]] = {}  # by shapes and device
         self.made: dict[Any, Any] = {}
 

@@ -26,8 +26,8 @@ from bayesfit._work import Progress, Report, Stop
 QUICK_BINS, CAREFUL_STARTS = 64, 16  # on each device side by side
 SCOUTS = 256
 STARTS = 6
-QUICK_STEPS, CAREFUL_STEPS, GIVEN_STEPS = 20, 100, 2000
-TOLERANCE = 1e-10
+QUICK_STEPS, CAREFUL_STEPS, GIVEN_STEPS = 20, 50, 2000
+TOLERANCE, CAREFUL_TOLERANCE = 1e-10, 1e-8
 
 
 class Solution(NamedTuple):
@@ -109,8 +109,7 @@ def _quick(posterior: Posterior) -> Spread:
 
 @lru_cache(maxsize=32)
 def _careful(posterior: Posterior) -> Spread:
-    name = named("careful", posterior.identity)
-    return Spread(lambda bin, start: careful(posterior, bin, start), name, rare=not posterior.model.starts)
+    return Spread(lambda bin, start: careful(posterior, bin, start), named("careful", posterior.identity))
 
 
 def filled(parts: list[Any], count: int) -> Any:
@@ -159,8 +158,9 @@ def careful(posterior: Posterior, bin: Bin, start: Any) -> Solution:
     """Levenberg-Marquardt from one start (param,)."""
     import optimistix as optx
 
-    solver: Any = optx.LevenbergMarquardt(TOLERANCE, TOLERANCE)
-    steps = GIVEN_STEPS if posterior.model.starts else CAREFUL_STEPS
+    alone = bool(posterior.model.starts)
+    steps, tolerance = (GIVEN_STEPS, TOLERANCE) if alone else (CAREFUL_STEPS, CAREFUL_TOLERANCE)
+    solver: Any = optx.LevenbergMarquardt(tolerance, tolerance)
     z, chi2, converged = _solve(posterior, bin, solver, steps, start)
     return Solution(z, *posterior.least_squares(z, bin), jnp.nan_to_num(chi2, nan=jnp.inf), converged)
 
