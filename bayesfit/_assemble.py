@@ -148,23 +148,22 @@ def _sample_stats(draws: Draws | None, usable: np.ndarray, count: int, settings:
 def classical_fit(problem: Problem, usable: np.ndarray, points: PointEstimate | None, count: int) -> xr.Dataset:
     """The least-squares fit: each parameter with its standard error (scaled by the residuals where the noise has a
     scale of its own), chi2 and whether the solver converged."""
-    group = xr.Dataset()
     if points is None:
-        return group
+        return xr.Dataset()
     freedom = np.maximum(problem.points[usable] - len(points.solution.sd), 1)
     factor = np.sqrt(points.solution.chi2 / freedom) if problem.posterior.noise.parameters else 1.0
     arrays = {name: points.solution.values[name] for name in points.solution.sd}
     with np.errstate(invalid="ignore"):  # an infinite error of a curve without residuals
         arrays |= {f"{name}_sd": sd * factor for name, sd in points.solution.sd.items()}
     arrays |= {"chi2": points.solution.chi2, "converged": points.solution.converged.astype(float)}
+    variables = {}
     for name, values in arrays.items():
         whole = np.full(count, np.nan)
         whole[usable] = values
-        group[name] = ("q_bin", whole)
-        if name.removesuffix("_sd") in problem.parameters:
-            group[name].attrs.update(describe(problem.parameters[name.removesuffix("_sd")]))
-    group["converged"] = group["converged"].fillna(0).astype(bool)
-    return group
+        parameter = problem.parameters.get(name.removesuffix("_sd"))
+        variables[name] = ("q_bin", whole, describe(parameter) if parameter else {})
+    variables["converged"] = ("q_bin", np.nan_to_num(variables["converged"][1]).astype(bool))
+    return xr.Dataset(variables)
 
 
 @lru_cache(maxsize=32)

@@ -24,7 +24,7 @@ from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
 
 QUICK_BINS, CAREFUL_STARTS = 64, 16  # on each device side by side
-SCOUTS = 256
+SCOUTS, SEARCHED = 256, 128  # prior draws, and how many of them are looked at for starts
 STARTS = 6
 QUICK_STEPS, CAREFUL_STEPS, GIVEN_STEPS = 20, 50, 2000
 TOLERANCE, CAREFUL_TOLERANCE = 1e-10, 1e-8
@@ -134,7 +134,7 @@ def quick(posterior: Posterior, bin: Bin, key: Any) -> PointEstimate:
     import optimistix as optx
 
     scouts, prior_values = _scouts(posterior, bin, key)
-    places = scouts[:, : len(posterior.curve_names)]
+    places = scouts[:SEARCHED, : len(posterior.curve_names)]
     before = _chi2(posterior, bin, places)
     start = places[jnp.argmin(before)]
     z, chi2, converged = _solve(posterior, bin, optx.GaussNewton(TOLERANCE, TOLERANCE), QUICK_STEPS, start)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -78,8 +79,7 @@ def prepare(
         raise SettingsError("'stated' needs errors, and the data state none", field="noise", remedy="Use 'scaled'")
     tau = data.tau.values.astype(float)
     _check_x(model, tau, data, file)
-    sites = _sites(model, tau)
-    noise_sites = _trace(noise_model.program, ())
+    sites, noise_sites = _sites(model, tau.size), _noise_sites(noise_model)
     if clash := sorted(set(sites) & set(noise_sites)):
         raise ModelError(
             f"parameter name {clash[0]!r} is taken by noise {noise!r}",
@@ -166,8 +166,9 @@ def _all_priors(model: Model, data: xr.Dataset, given: Mapping[str, Any]) -> dic
     return {**carried, **given}
 
 
-def _sites(model: Model, tau: np.ndarray) -> dict[str, dist.Distribution]:
-    """The sample sites of a model's program, by name, after checking each against the contract.
+@lru_cache(maxsize=32)
+def _sites(model: Model, length: int) -> Mapping[str, dist.Distribution]:
+    """The sample sites of a model's program for so many delays, by name, after checking each against the contract.
 
     Raises:
         ModelError: the program raises while traced, breaks the contract, or does not match its parameters.
@@ -175,7 +176,8 @@ def _sites(model: Model, tau: np.ndarray) -> dict[str, dist.Distribution]:
     field = f"model {model.name!r}"
     try:
         program = _Checked(model.program, model)
-        shape = jax.eval_shape(_seeded(program), jax.ShapeDtypeStruct(tau.shape, float))
+        tau = jax.ShapeDtypeStruct((length,), float)
+        shape = jax.eval_shape(_seeded(program), tau)
         sites = _trace(program, (tau,))
     except ModelError:
         raise
@@ -193,6 +195,11 @@ def _sites(model: Model, tau: np.ndarray) -> dict[str, dist.Distribution]:
         if missing := sorted(set(start) ^ set(sites)):
             raise ModelError(f"start must name each parameter once; see {missing[0]!r}", field=field)
     return sites
+
+
+@lru_cache(maxsize=32)
+def _noise_sites(noise: Noise) -> Mapping[str, dist.Distribution]:
+    return _trace(noise.program, ())
 
 
 def _trace(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
