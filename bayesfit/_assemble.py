@@ -156,7 +156,7 @@ def classical_fit(problem: Problem, usable: np.ndarray, points: PointEstimate | 
     with np.errstate(invalid="ignore"):  # an infinite error of a curve without residuals
         arrays |= {f"{name}_sd": sd * factor for name, sd in points.solution.sd.items()}
     arrays |= {"chi2": points.solution.chi2, "converged": points.solution.converged.astype(float)}
-    variables = {}
+    variables: dict[str, Any] = {}
     for name, values in arrays.items():
         whole = np.full(count, np.nan)
         whole[usable] = values

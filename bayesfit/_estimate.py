@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
+from scipy import special
 
 from bayesfit import _keys
 from bayesfit._devices import FEW, Spread, batches, devices_for, named, place, stream, take
@@ -27,6 +27,7 @@ from bayesfit._work import Progress, Report, Stop
 
 BINS = 16
 CLOUD = 96
+FREEDOM = 4.0  # of the Student-t clouds
 WIDENED = 1.5  # the noise's proposals over its standard error
 AT_ONCE = 32  # points looked at together, so that the processor's cache holds what is made of them
 SCORING_STEPS = 12
@@ -51,23 +52,23 @@ class Estimate(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What the devices find out about one bin: `points` (point, param), drawn with density exp(log weight) less than
-    the posterior's, `log_weights` (point,), the `lowest` potential among them; `modes` (mode, param), `frames` (mode,
-    param, param) and `potentials` (mode,) there."""
+    """What the devices find out about one bin: `modes` (mode, param), with `frames` (mode, param, param) and
+    `potentials` (mode,) there; `points` (point, param), of which the first were drawn from the prior and the others
+    about the modes, with `heights` (point,), the potential, and `prior_densities` (point,), the log density with which
+    the former are drawn."""
 
-    points: Any
-    log_weights: Any
-    lowest: Any
     modes: Any
     frames: Any
     potentials: Any
+    points: Any
+    heights: Any
+    prior_densities: Any
 
 
 @lru_cache(maxsize=32)
 def _surveying(posterior: Posterior) -> Spread:
     return Spread(
-        lambda bin, places, scouts, key: survey(posterior, bin, places, scouts, _keys.key_for(key, _keys.CLOUDS)),
-        named("survey", posterior.identity),
+        lambda bin, places, scouts, u: survey(posterior, bin, places, scouts, u), named("survey", posterior.identity)
     )
 
 
@@ -76,16 +77,21 @@ def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate) -> N
     devices = devices_for(len(bins.y), FEW)
     index = next(batches(1, BINS, devices))
     blank = [np.zeros((index.size, *shape.shape[1:]), shape.dtype) for shape in (points.starts, points.scouts)]
-    arguments = take(bins, index), *blank, np.zeros((index.size, 2), np.uint32)
+    arguments = take(bins, index), *blank, np.zeros((index.size, *_count_and_size(points)))
     _surveying(posterior).start(*(place(argument, devices) for argument in arguments))
 
 
 def shapes(points: PointEstimate, chains: int) -> Estimate:
     """An estimate of one bin, made of NaN, for point estimates of these shapes."""
-    modes, (scouts, size) = points.starts.shape[1], points.scouts.shape[1:]
-    count = scouts + modes * CLOUD
-    parts = (count, size), (count,), (), (modes, size), (modes, size, size), (modes,)
-    return estimate(Survey(*(np.full(shape, np.nan) for shape in parts)), np.zeros(2, np.uint32), chains)
+    modes, (count, size) = points.starts.shape[1], _count_and_size(points)
+    parts = (modes, size), (modes, size, size), (modes,), (count, size), (count,), (count,)
+    return estimate(Survey(*(np.full(shape, np.nan) for shape in parts)), np.random.default_rng(0), chains)
+
+
+def _count_and_size(points: PointEstimate) -> tuple[int, int]:
+    """How many importance points there are, and how many coordinates each has."""
+    scouts, size = points.scouts.shape[1:]
+    return scouts + points.starts.shape[1] * CLOUD, size
 
 
 def estimate_bins(
@@ -94,32 +100,37 @@ def estimate_bins(
     """Estimates of all bins (leading axis), as NumPy arrays; NaN for those that a stop came before."""
     count = len(bins.y)
     devices = devices_for(count, FEW)
+    shape = _count_and_size(points)
 
     def chosen(index: np.ndarray) -> tuple[Any, ...]:
-        return take(bins, index), points.starts[index], points.scouts[index], keys[index]
+        u = np.stack([_random(keys[bin], _keys.CLOUDS).standard_t(FREEDOM, shape) for bin in index])
+        return take(bins, index), points.starts[index], points.scouts[index], u
 
     found: list[Estimate] = []
     for index, part in stream(_surveying(posterior), count, BINS, devices, chosen, stop):
         for row, bin in enumerate(index[: count - len(found)]):
-            found.append(estimate(jax.tree.map(lambda array, row=row: array[row], part), keys[bin], chains))
+            one = jax.tree.map(lambda array, row=row: array[row], part)
+            found.append(estimate(one, _random(keys[bin], _keys.STARTS), chains))
         report(Progress("estimate", count, len(found)))
     return filled([jax.tree.map(lambda *arrays: np.stack(arrays), *found)] if found else [], count)
 
 
-def survey(posterior: Posterior, bin: Bin, places: Any, scouts: Any, key: Any) -> Survey:
-    """Modes and weighted points of one bin, from places (start, param) of the curve and scouts (scout, param) of the
-    prior. Never raises under vmap: what fails is NaN."""
+def _random(key: np.ndarray, use: int) -> np.random.Generator:
+    """The host's random numbers for one use in a bin, from the data of the bin's key."""
+    return np.random.default_rng((*key, use))
+
+
+def survey(posterior: Posterior, bin: Bin, places: Any, scouts: Any, u: Any) -> Survey:
+    """Modes and points of one bin, from places (start, param) of the curve, scouts (scout, param) of the prior and
+    Student-t draws u (point, param). Never raises under vmap: what fails is NaN."""
     modes, frames, potentials = _modes(posterior, bin, places, scouts)
-    points, log_weights, lowest = _importance(posterior, bin, key, scouts, modes, frames)
-    return Survey(points, log_weights, lowest, modes, frames, potentials)
+    return Survey(modes, frames, potentials, *_points(posterior, bin, u, scouts, modes, frames))
 
 
-def estimate(found: Survey, key: np.ndarray, chains: int) -> Estimate:
-    """Frame, starts and global moves of one bin from its survey, in NumPy; `key` is the data of the bin's key."""
-    random = np.random.default_rng(key)
+def estimate(found: Survey, random: np.random.Generator, chains: int) -> Estimate:
+    """Frame, starts and global moves of one bin from its survey, in NumPy."""
     with np.errstate(all="ignore"):
-        weights = np.exp(found.log_weights - np.max(found.log_weights))
-        weights = weights / np.sum(weights)
+        weights = _weights(found)
         ess = 1.0 / np.sum(weights**2)
         top = np.argmin(found.potentials)
         center, frame = _frame(found.points, weights, ess, found.modes[top], found.frames[top])
@@ -128,7 +139,7 @@ def estimate(found: Survey, key: np.ndarray, chains: int) -> Estimate:
         drawn = (found.points[chosen] - center) @ to_u.T
         masses = np.sum(np.log(np.diagonal(found.frames, axis1=1, axis2=2)), axis=1) - found.potentials
         return Estimate(
-            mode_potential=np.minimum(np.min(found.potentials), found.lowest),
+            mode_potential=np.minimum(np.min(found.potentials), np.min(found.heights)),
             center=center,
             frame=frame,
             starts=drawn[:chains],
@@ -208,11 +219,11 @@ def _inverse(frame: Any) -> Any:
     return jax.scipy.linalg.solve_triangular(frame, jnp.eye(len(frame)), lower=True)
 
 
-def _importance(posterior: Posterior, bin: Bin, key: Any, scouts: Any, modes: Any, frames: Any) -> tuple[Any, ...]:
-    """Points (point, param), their log importance weights, and the lowest potential among them."""
+def _points(posterior: Posterior, bin: Bin, u: Any, scouts: Any, modes: Any, frames: Any) -> tuple[Any, Any, Any]:
+    """Points (point, param), the scouts and then a cloud about each mode; the potential and the log density of the
+    scouts at each (point,)."""
     count, size = modes.shape
     split = len(posterior.curve_names)
-    u = _draw_t(key, (len(scouts) + count * CLOUD, size))
     clouds = modes[:, None] + jnp.einsum("kij,knj->kni", frames, u[len(scouts) :].reshape(count, CLOUD, size))
     points = jnp.concatenate([scouts, clouds.reshape(-1, size)])
     from_prior = jnp.arange(len(points)) < len(scouts)
@@ -224,29 +235,31 @@ def _importance(posterior: Posterior, bin: Bin, key: Any, scouts: Any, modes: An
         guess = _noise_guess(posterior, bin, curve)
         width = WIDENED * _noise_width(posterior, bin, guess)
         noise = jnp.where(from_prior, guess + width * u[split:], noise)
-        log_density = posterior.curve(curve, bin)[2] + _log_t((noise - guess) / width) - jnp.sum(jnp.log(width))
+        log_density = posterior.curve(curve, bin)[2] + _log_t((noise - guess) / width, jnp) - jnp.sum(jnp.log(width))
         z = jnp.concatenate([curve, noise])
         return z, posterior.potential(z, bin), log_density
 
-    points, potentials, outer = jax.lax.map(at, (points, u, from_prior), batch_size=AT_ONCE)
-    volumes = jnp.sum(jnp.log(jnp.diagonal(frames, axis1=1, axis2=2)), axis=1)
-    rest = jnp.einsum("kij,knj->kni", jax.vmap(_inverse)(frames), points - modes[:, None])
-    inner = _log_t(rest) - volumes[:, None]
-    counts = jnp.array([len(scouts)] + [CLOUD] * count) / (len(scouts) + CLOUD * count)
-    weights = -potentials - logsumexp(jnp.concatenate([outer[None], inner]), b=counts[:, None], axis=0)
-    return points, jnp.where(jnp.isfinite(weights), weights, -jnp.inf), jnp.min(potentials)
+    return jax.lax.map(at, (points, u, from_prior), batch_size=AT_ONCE)
 
 
-def _draw_t(key: Any, shape: tuple[int, ...]) -> Any:
-    """Standard Student-t draws with 4 degrees of freedom: a normal over the root of a mean of exponentials."""
-    key_normal, key_uniform = jax.random.split(key)
-    uniform = jax.random.uniform(key_uniform, (2, *shape), minval=jnp.finfo(jnp.result_type(float)).tiny)
-    return jax.random.normal(key_normal, shape) / jnp.sqrt(-0.5 * jnp.sum(jnp.log(uniform), axis=0))
+def _weights(found: Survey) -> np.ndarray:
+    """Importance weights (point,) of the posterior over the mixture that the points were drawn from."""
+    count = len(found.modes)
+    to_u = inverses(found.frames)
+    rest = (found.points - found.modes[:, None]) @ np.swapaxes(to_u, 1, 2)
+    clouds = _log_t(rest, np) + np.sum(np.log(np.diagonal(to_u, axis1=1, axis2=2)), axis=1)[:, None]
+    scouts = len(found.points) - CLOUD * count
+    shares = np.log([scouts, *[CLOUD] * count]) - math.log(len(found.points))
+    drawn_with = special.logsumexp(np.vstack([found.prior_densities, clouds]) + shares[:, None], axis=0)
+    log_weights = -found.heights - drawn_with
+    log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
+    weights = np.exp(log_weights - np.max(log_weights))
+    return weights / np.sum(weights)
 
 
-def _log_t(u: Any) -> Any:
+def _log_t(u: Any, numpy: Any) -> Any:
     """Log density of independent standard Student-t variables with 4 degrees of freedom, summed over the last axis."""
-    return jnp.sum(math.log(0.375) - 2.5 * jnp.log1p(u**2 / 4.0), axis=-1)
+    return numpy.sum(math.log(0.375) - 2.5 * numpy.log1p(u**2 / FREEDOM), axis=-1)
 
 
 def _frame(

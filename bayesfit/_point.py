@@ -27,7 +27,7 @@ QUICK_BINS, CAREFUL_STARTS = 64, 16  # on each device side by side
 SCOUTS, SEARCHED = 256, 128  # prior draws, and how many of them are looked at for starts
 STARTS = 6
 QUICK_STEPS, CAREFUL_STEPS, GIVEN_STEPS = 20, 50, 2000
-TOLERANCE, CAREFUL_TOLERANCE = 1e-10, 1e-8
+QUICK_TOLERANCE, CAREFUL_TOLERANCE, GIVEN_TOLERANCE = 1e-7, 1e-8, 1e-10
 
 
 class Solution(NamedTuple):
@@ -137,7 +137,7 @@ def quick(posterior: Posterior, bin: Bin, key: Any) -> PointEstimate:
     places = scouts[:SEARCHED, : len(posterior.curve_names)]
     before = _chi2(posterior, bin, places)
     start = places[jnp.argmin(before)]
-    z, chi2, converged = _solve(posterior, bin, optx.GaussNewton(TOLERANCE, TOLERANCE), QUICK_STEPS, start)
+    z, chi2, converged = _solve(posterior, bin, optx.GaussNewton(QUICK_TOLERANCE, QUICK_TOLERANCE), QUICK_STEPS, start)
     better = chi2 <= jnp.min(before)
     z, chi2 = jnp.where(better, z, start), jnp.minimum(chi2, jnp.min(before))
     starts = jnp.concatenate([z[None], best_in_quantiles(places, before, STARTS - 1)])
@@ -159,7 +159,7 @@ def careful(posterior: Posterior, bin: Bin, start: Any) -> Solution:
     import optimistix as optx
 
     alone = bool(posterior.model.starts)
-    steps, tolerance = (GIVEN_STEPS, TOLERANCE) if alone else (CAREFUL_STEPS, CAREFUL_TOLERANCE)
+    steps, tolerance = (GIVEN_STEPS, GIVEN_TOLERANCE) if alone else (CAREFUL_STEPS, CAREFUL_TOLERANCE)
     solver: Any = optx.LevenbergMarquardt(tolerance, tolerance)
     z, chi2, converged = _solve(posterior, bin, solver, steps, start)
     return Solution(z, *posterior.least_squares(z, bin), jnp.nan_to_num(chi2, nan=jnp.inf), converged)
