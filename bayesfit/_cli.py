@@ -157,9 +157,9 @@ def _start_jax() -> None:
     """One CPU device a core; before JAX starts."""
     import gc
 
+    gc.set_threshold(200_000, 50, 50)  # imports and tracing make many small objects that live on
     import jax
 
-    gc.set_threshold(200_000, 50, 50)  # tracing makes many small objects that live on
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
 
 
