@@ -166,10 +166,25 @@ def _noise_guess(posterior: Posterior, bin: Bin, z: Any) -> Any:
     return posterior.unconstrain_noise({**posterior.noise.start(rms), **bin.fixed}, bin)
 
 
-def _noise_width(posterior: Posterior, bin: Bin, z: Any) -> Any:
-    """Standard errors of the noise's coordinates: the information on a normal's log scale is 2 for each point."""
-    slope = jax.jacfwd(lambda v: jnp.log(posterior.scale(v, bin)[0]))(z)
-    return 1.0 / (jnp.sqrt(2.0 * jnp.sum(bin.valid)) * jnp.maximum(jnp.abs(slope), 1e-6))
+def _noise_information(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
+    """Fisher information (param, param) on the noise's coordinates, with the prior's precision on its diagonal.
+
+    A normal's log scale has 2 for each point, a correlation r of two of them (1 + r^2) / (1 - r^2)^2; that on other
+    numbers, a Student-t's degrees of freedom among them, is left to the prior.
+    """
+
+    def moments(z: Any) -> tuple[Any, Any]:
+        scatter, _, _ = posterior.scatter(z, bin)
+        log_scale = jnp.log(scatter.scale * (1.0 if scatter.relative is None else scatter.relative))
+        return jnp.broadcast_to(log_scale, bin.valid.shape), scatter.correlation
+
+    slopes, correlation_slopes = jax.jacfwd(moments)(z)
+    slopes = jnp.where(bin.valid[:, None], slopes, 0.0)
+    information = 2.0 * slopes.T @ slopes + jnp.diag(jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).eps) ** -2)
+    if correlation_slopes is not None:
+        square = jnp.minimum(moments(z)[1] ** 2, 1.0 - 1e-6)
+        information += (correlation_slopes.T * (1.0 + square) / (1.0 - square) ** 2) @ correlation_slopes
+    return information
 
 
 def _mode(posterior: Posterior, bin: Bin, start: Any, prior_sd: Any) -> tuple[Any, Any, Any]:
@@ -197,14 +212,15 @@ def _whitener(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
     """A lower triangular frame at z: the inverse Cholesky factor of the curvature there.
 
     The curve's block is Gauss-Newton's, J^T J of the profiled residuals in units of the noise, plus the prior's
-    precision, so it is positive definite everywhere; the noise's is the Fisher information of a normal's scale.
+    precision, so it is positive definite everywhere; the noise's is its Fisher information.
     """
     count = len(posterior.curve_names)
     precision = 1.0 / jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).eps) ** 2
-    scale, _, _ = posterior.scale(z[count:], bin)
-    jacobian = jax.jacfwd(lambda c: posterior.residual(c, bin) / scale)(z[:count])
+    scatter, _, _ = posterior.scatter(z[count:], bin)
+    jacobian = jax.jacfwd(lambda c: posterior.residual(c, bin, scatter) / scatter.scale)(z[:count])
     curve = jnp.nan_to_num(jacobian.T @ jacobian, posinf=0.0) + jnp.diag(precision[:count])
-    return jax.scipy.linalg.block_diag(_inverse_root(curve), jnp.diag(_noise_width(posterior, bin, z[count:])))
+    noise = _noise_information(posterior, bin, z[count:], prior_sd[count:])
+    return jax.scipy.linalg.block_diag(_inverse_root(curve), _inverse_root(noise))
 
 
 def _inverse_root(precision: Any) -> Any:
@@ -226,6 +242,7 @@ def _points(posterior: Posterior, bin: Bin, u: Any, scouts: Any, modes: Any, fra
     split = len(posterior.curve_names)
     clouds = modes[:, None] + jnp.einsum("kij,knj->kni", frames, u[len(scouts) :].reshape(count, CLOUD, size))
     points = jnp.concatenate([scouts, clouds.reshape(-1, size)])
+    prior_sd = jnp.std(scouts[:, split:], axis=0)
     from_prior = jnp.arange(len(points)) < len(scouts)
 
     def at(point: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
@@ -233,7 +250,7 @@ def _points(posterior: Posterior, bin: Bin, u: Any, scouts: Any, modes: Any, fra
         z, u, from_prior = point
         curve, noise = z[:split], z[split:]
         guess = _noise_guess(posterior, bin, curve)
-        width = WIDENED * _noise_width(posterior, bin, guess)
+        width = WIDENED * jnp.diagonal(_noise_information(posterior, bin, guess, prior_sd)) ** -0.5
         noise = jnp.where(from_prior, guess + width * u[split:], noise)
         log_density = posterior.curve(curve, bin)[2] + _log_t((noise - guess) / width, jnp) - jnp.sum(jnp.log(width))
         z = jnp.concatenate([curve, noise])

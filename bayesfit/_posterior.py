@@ -4,8 +4,8 @@ The mean curve is linear in its amplitudes, mean = baseline + contrast * shape. 
 they integrate out exactly (Gaussian conditioning: Bishop 2006, eqs. 2.113-2.117), and their conditional distribution
 given the sampled parameters is a normal in closed form, cut at the contrast's lower bound.
 
-Data are held whitened: y and the baseline's column are divided by the stated errors and are zero where a point is not
-valid, so that masked points drop out of every sum.
+Data are held standardised: y and the baseline's column are divided by the stated errors and are zero where a point is
+not valid, so that masked points drop out of every sum. The noise model's scatter whitens what is then left to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpyro.primitives import Messenger
 from scipy import special
 
 from bayesfit._model import AMPLITUDES, Model
-from bayesfit._noise import Noise
+from bayesfit._noise import Noise, Observed, Scatter
 from bayesfit._priors import build
 
 Values = dict[str, Any]
@@ -37,25 +37,41 @@ Values = dict[str, Any]
 class Bin(NamedTuple):
     """The data of one bin, or, with a leading axis, of many.
 
-    `tau`, `y` = g2 / g2_err, `unit` = 1 / g2_err (both 0 where not valid) and `valid` have shape (tau,);
-    `log_constant` is what `Posterior.log_constant` says; `fixed` and `priors` hold the values given for this bin.
+    `tau`, `y` = g2 / g2_err, `unit` = 1 / g2_err (both 0 where not valid) and `valid` have shape (tau,); so do
+    `previous`, the place of the valid point before, and `gap`, the distance from it in log10 of the delay, both where
+    there is one and the point is valid; elsewhere the place itself, and 0. `log_constant` is what
+    `Posterior.log_constant` says; `fixed` and `priors` hold the values given for this bin.
     """
 
     tau: Any
     y: Any
     unit: Any
     valid: Any
+    previous: Any
+    gap: Any
     log_constant: Any
     fixed: Values
     priors: dict[str, Values]
 
 
 class Curve(NamedTuple):
-    """What the program says at one point: mean = offset + contrast * shape + baseline * unit, all whitened, (tau,)."""
+    """What the program says at one point: mean = offset + contrast * shape + baseline * unit, standardised, (tau,)."""
 
     offset: Any
     shape: Any
     unit: Any
+
+
+class Columns(NamedTuple):
+    """The data less the curve's offset, the shape and the baseline's column, (tau,), where the noise is white."""
+
+    y: Any
+    shape: Any
+    unit: Any
+
+
+def _white(curve: Curve, scatter: Scatter, bin: Bin) -> Columns:
+    return Columns(*(scatter.whiten(column, bin) for column in (bin.y - curve.offset, curve.shape, curve.unit)))
 
 
 class Amplitudes(NamedTuple):
@@ -212,10 +228,8 @@ class Posterior:
         if self.model.form == "siegert":
             contrast, baseline = (_amplitude(name) for name in AMPLITUDES)
             mean = baseline + contrast * mean
-        sigma = self.noise.program() / jnp.where(bin.valid, bin.unit, 1.0)
         g2 = bin.y / jnp.where(bin.valid, bin.unit, 1.0)
-        with numpyro.handlers.mask(mask=bin.valid):
-            numpyro.sample("g2", self.noise.family(mean, sigma), obs=g2)
+        numpyro.sample("g2", Observed(mean, self.noise.program(bin), bin), obs=g2)
 
     def _run(self, program: Callable[..., Any], names: tuple[str, ...], z: Any, bin: Bin, *args: Any) -> Any:
         handler = Coordinates(self._override(program, bin), z=dict(zip(names, z, strict=True)))
@@ -226,10 +240,10 @@ class Posterior:
         curve, handler = self._run(self.curve_program, self.curve_names, z, bin, bin)
         return curve, handler.values, handler.log_density
 
-    def scale(self, z: Any, bin: Bin) -> tuple[Any, Values, Any]:
-        """Noise scale, constrained values and log prior (with Jacobian) at the noise's coordinates z."""
-        scale, handler = self._run(self.noise.program, self.noise_names, z, bin)
-        return scale, handler.values, handler.log_density
+    def scatter(self, z: Any, bin: Bin) -> tuple[Scatter, Values, Any]:
+        """Scatter, constrained values and log prior (with Jacobian) at the noise's coordinates z."""
+        scatter, handler = self._run(self.noise.program, self.noise_names, z, bin, bin)
+        return scatter, handler.values, handler.log_density
 
     def log_density(self, z: Any, bin: Bin) -> Any:
         """Log of the posterior density at z (param,), up to the evidence; amplitudes integrated out.
@@ -239,14 +253,15 @@ class Posterior:
         """
         split = len(self.curve_names)
         curve, _, log_prior = self.curve(z[:split], bin)
-        scale, _, log_prior_noise = self.scale(z[split:], bin)
+        scatter, _, log_prior_noise = self.scatter(z[split:], bin)
         log_prior = log_prior + log_prior_noise + bin.log_constant
+        columns = _white(curve, scatter, bin)
         if not self.marginal:
-            return log_prior + self.noise.log_likelihood(bin.y - curve.offset, scale, bin.valid)
-        given = self._conditional(curve, scale, bin)
+            return log_prior + scatter.log_likelihood(columns.y, bin)
+        given = self._conditional(columns, scatter.scale, bin)
         contrast, baseline = map(stop_gradient, (given.contrast, given.level - given.contrast * given.slope))
-        residual = bin.y - curve.offset - contrast * curve.shape - baseline * curve.unit
-        log_likelihood = self.noise.log_likelihood(residual, scale, bin.valid)
+        residual = columns.y - contrast * columns.shape - baseline * columns.unit
+        log_likelihood = scatter.log_likelihood(residual, bin)
         return log_prior + log_likelihood + self._amplitude_term(given, contrast, baseline, bin)
 
     def potential(self, z: Any, bin: Bin) -> Any:
@@ -267,17 +282,17 @@ class Posterior:
             return None
         return bin.priors["contrast"].get("low", 0.0)
 
-    def _conditional(self, curve: Curve, scale: Any, bin: Bin) -> Amplitudes:
-        """Amplitudes given the rest. The baseline's prior enters as one more point, at shape 0; sums are centred on
-        their weighted mean, so that nothing cancels where the shape is nearly flat. The noise's scale divides no array,
-        so that the sums over the data alone are the same at every step.
+    def _conditional(self, columns: Columns, scale: Any, bin: Bin) -> Amplitudes:
+        """Amplitudes given the rest, from white columns. The baseline's prior enters as one more point, at shape 0;
+        sums are centred on their weighted mean, so that nothing cancels where the shape is nearly flat. The noise's
+        scale divides no array, so that the sums over the data alone are the same at every step.
 
         What the centred sums owe to a shift of their centres is known without summing again: the columns are
         orthogonal to the unit one but for the prior's point.
         """
         contrast_mean, contrast_sd = self._amplitude_prior("contrast", bin)
         baseline_mean, baseline_sd = self._amplitude_prior("baseline", bin)
-        y, shape, unit = bin.y - curve.offset, curve.shape, curve.unit
+        y, shape, unit = columns
         density = scale**-2
         prior_weight, contrast_weight = baseline_sd**-2, contrast_sd**-2
         weight = density * jnp.sum(unit * unit) + prior_weight
@@ -320,9 +335,12 @@ class Posterior:
         """Every parameter at z: the sampled ones and an exact conditional draw of the amplitudes."""
         split = len(self.curve_names)
         curve, values, _ = self.curve(z[:split], bin)
-        scale, noise_values, _ = self.scale(z[split:], bin)
-        drawn = self._draw_amplitudes(self._conditional(curve, scale, bin), bin, key) if self.marginal else {}
-        return {**values, **noise_values, **drawn}
+        scatter, noise_values, _ = self.scatter(z[split:], bin)
+        values = {**values, **noise_values}
+        if not self.marginal:
+            return values
+        given = self._conditional(_white(curve, scatter, bin), scatter.scale, bin)
+        return {**values, **self._draw_amplitudes(given, bin, key)}
 
     def _draw_amplitudes(self, given: Amplitudes, bin: Bin, key: Any) -> Values:
         key_contrast, key_baseline = jax.random.split(key)
@@ -336,28 +354,21 @@ class Posterior:
         drawn = {"contrast": contrast, "baseline": baseline}
         return {name: drawn[name] for name in self.marginal}
 
-    def residual(self, z: Any, bin: Bin) -> Any:
-        """Standardised residuals (tau,) at the curve's coordinates z, the free amplitudes at their least-squares values
-        (variable projection: Golub & Pereyra 1973); what the point estimate minimises."""
+    def residual(self, z: Any, bin: Bin, scatter: Scatter | None = None) -> Any:
+        """Residuals (tau,) at the curve's coordinates z, the free amplitudes at their least-squares values (variable
+        projection: Golub & Pereyra 1973). Standardised by the stated errors, which is what the point estimate
+        minimises; or as white as a scatter makes them."""
         curve, _, _ = self.curve(z, bin)
-        contrast, baseline = self.least_squares_amplitudes(curve, bin)
-        return bin.y - curve.offset - contrast * curve.shape - baseline * curve.unit
-
-    def least_squares_amplitudes(self, curve: Curve, bin: Bin) -> tuple[Any, Any]:
-        """Contrast and baseline of the weighted linear regression on the shape, without priors or bounds."""
-        y = bin.y - curve.offset
-        tiny = jnp.finfo(y.dtype).tiny
-        weight = jnp.sum(curve.unit**2) + tiny
-        slope, level = jnp.sum(curve.unit * curve.shape) / weight, jnp.sum(curve.unit * y) / weight
-        rest = curve.shape - slope * curve.unit
-        contrast = jnp.sum(rest * (y - level * curve.unit)) / (jnp.sum(rest**2) + tiny)
-        return contrast, level - contrast * slope
+        columns = _white(curve, scatter or Scatter(1.0), bin)
+        contrast, baseline = least_squares_amplitudes(columns)
+        return columns.y - contrast * columns.shape - baseline * columns.unit
 
     def least_squares(self, z: Any, bin: Bin) -> tuple[Values, Values]:
         """Constrained values of a least-squares fit at the curve's coordinates z, and their standard errors for errors
         as stated (the square root of the diagonal of the inverse of J^T J; infinite where it is singular)."""
         curve, values, _ = self.curve(z, bin)
-        amplitudes = dict(zip(AMPLITUDES, self.least_squares_amplitudes(curve, bin), strict=True))
+        found = least_squares_amplitudes(_white(curve, Scatter(1.0), bin))
+        amplitudes = dict(zip(AMPLITUDES, found, strict=True))
         values = {**values, **{name: amplitudes[name] for name in self.marginal}}
         names = self.curve_names + self.marginal
 
@@ -392,7 +403,7 @@ class Posterior:
         curve = Coordinates(self._override(self.curve_program, bin), key=key_curve)
         curve(bin)
         noise = Coordinates(self._override(self.noise.program, bin), key=key_noise)
-        noise()
+        noise(bin)
         z, values = {**curve.z, **noise.z}, {**curve.values, **noise.values}
         return jnp.stack([z[name] for name in self.names]) if z else jnp.zeros(0), values
 
@@ -402,7 +413,18 @@ class Posterior:
 
     def unconstrain_noise(self, values: Mapping[str, Any], bin: Bin) -> Any:
         """Coordinates of the noise's parameters at constrained values."""
-        return _coordinates(self._override(self.noise.program, bin), self.noise_names, values)
+        return _coordinates(self._override(self.noise.program, bin), self.noise_names, values, bin)
+
+
+def least_squares_amplitudes(columns: Columns) -> tuple[Any, Any]:
+    """Contrast and baseline of the linear regression on the shape, without priors or bounds."""
+    y, shape, unit = columns
+    tiny = jnp.finfo(y.dtype).tiny
+    weight = jnp.sum(unit**2) + tiny
+    slope, level = jnp.sum(unit * shape) / weight, jnp.sum(unit * y) / weight
+    rest = shape - slope * unit
+    contrast = jnp.sum(rest * (y - level * unit)) / (jnp.sum(rest**2) + tiny)
+    return contrast, level - contrast * slope
 
 
 def _coordinates(program: Callable[..., Any], names: tuple[str, ...], values: Mapping[str, Any], *args: Any) -> Any:

@@ -24,6 +24,7 @@ from bayesfit._posterior import Bin, Posterior, marginal_amplitudes
 from bayesfit._priors import Prior, as_numbers, build, parse_prior
 from bayesfit._registry import get_model
 
+SMALLEST_GAP = 1e-3  # decades, between two delays that are the same
 PADDED = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -77,9 +78,12 @@ def prepare(
     file = data.attrs.get("file") or None
     if noise == "stated" and not data.attrs.get("errors_stated", 1):
         raise SettingsError("'stated' needs errors, and the data state none", field="noise", remedy="Use 'scaled'")
+    if noise_model.delays and not data.attrs.get("delays", 1):
+        raise SettingsError(f"{noise!r} needs delays, and the data are of any x", field="noise", remedy="Use 'scaled'")
     tau = data.tau.values.astype(float)
     _check_x(model, tau, data, file)
-    sites, noise_sites = _sites(model, tau.size), _noise_sites(noise_model)
+    sites = _sites(model, tau.size)
+    noise_sites = _noise_sites(noise_model, tau.size)
     if clash := sorted(set(sites) & set(noise_sites)):
         raise ModelError(
             f"parameter name {clash[0]!r} is taken by noise {noise!r}",
@@ -100,7 +104,7 @@ def prepare(
     posterior = _posterior(model, noise_model, sites, noise_sites, pinned, given)
     if not posterior.names:
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the curve free")
-    bins = _bins(data, pinned, given)
+    bins = _bins(data, noise_model, pinned, given)
     bins = bins._replace(log_constant=posterior.log_constant(bins))
     described = (*model.parameters, CONTRAST, BASELINE, *noise_model.parameters)
     described_by_name = {parameter.name: parameter for parameter in described}
@@ -198,8 +202,10 @@ def _sites(model: Model, length: int) -> Mapping[str, dist.Distribution]:
 
 
 @lru_cache(maxsize=32)
-def _noise_sites(noise: Noise) -> Mapping[str, dist.Distribution]:
-    return _trace(noise.program, ())
+def _noise_sites(noise: Noise, length: int) -> Mapping[str, dist.Distribution]:
+    """The sample sites of a noise model for so many delays, by name."""
+    delays, flags, places = (jax.ShapeDtypeStruct((length,), kind) for kind in (float, bool, int))
+    return _trace(noise.program, (Bin(delays, delays, delays, flags, places, delays, None, {}, {}),))
 
 
 def _trace(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
@@ -303,14 +309,16 @@ def _posterior(
     return Posterior(model, noise, tuple(sorted(families.items())), names, curve_names, noise_names)
 
 
-def _bins(data: xr.Dataset, fixed: Mapping[str, np.ndarray], priors: Mapping[str, Prior]) -> Bin:
+def _bins(data: xr.Dataset, noise: Noise, fixed: Mapping[str, np.ndarray], priors: Mapping[str, Prior]) -> Bin:
     """Every bin's data, delays padded to one of a few lengths by repeating the last as points that are not valid."""
     count, length = data.sizes["q_bin"], data.sizes["tau"]
     padded = next((size for size in PADDED if size >= length), -(-length // 512) * 512)
     valid = np.zeros((count, padded), bool)
     valid[:, :length] = data.valid.values
     g2, g2_err = np.zeros((count, padded)), np.ones((count, padded))
-    g2[:, :length], g2_err[:, :length] = data.g2.values, data.g2_err.values
+    g2[:, :length] = data.g2.values
+    if noise.stated:
+        g2_err[:, :length] = data.g2_err.values
     tau = _delays(data.tau.values.astype(float), padded, bool(data.attrs.get("delays", 1)))
     unit = np.where(valid, 1.0 / np.where(valid, g2_err, 1.0), 0.0)
     y = np.where(valid, np.where(valid, g2, 0.0) * unit, 0.0)
@@ -318,15 +326,30 @@ def _bins(data: xr.Dataset, fixed: Mapping[str, np.ndarray], priors: Mapping[str
     def spread(value: np.ndarray) -> np.ndarray:
         return np.broadcast_to(value, (count,)).astype(float)
 
+    previous, gap = _links(tau, valid) if noise.delays else np.zeros((2, count, 0), int)
     return Bin(
         tau=np.broadcast_to(tau, (count, padded)).copy(),
         y=y,
         unit=unit,
         valid=valid,
+        previous=previous,
+        gap=gap,
         log_constant=np.zeros(count),
         fixed={name: spread(value) for name, value in fixed.items()},
         priors={name: {key: spread(v) for key, v in prior.values.items()} for name, prior in priors.items()},
     )
+
+
+def _links(tau: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The place of the valid point before each valid one, and the distance in log10 of the delay; (bin, tau) both.
+    Where there is none, the place itself and 0."""
+    places = np.broadcast_to(np.arange(tau.size), valid.shape)
+    last = np.maximum.accumulate(np.where(valid, places, -1), axis=1)
+    before = np.concatenate([np.full((len(valid), 1), -1), last[:, :-1]], axis=1)
+    linked = valid & (before >= 0)
+    previous = np.where(linked, before, places)
+    gap = np.maximum(np.log10(tau) - np.log10(tau)[previous], SMALLEST_GAP)
+    return previous, np.where(linked, gap, 0.0)
 
 
 def _delays(tau: np.ndarray, padded: int, delays: bool) -> np.ndarray:

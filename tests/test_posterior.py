@@ -49,7 +49,7 @@ def sampled_values(posterior, z, bin):
     """Constrained values of the sampled sites at z."""
     split = len(posterior.curve_names)
     _, curve, _ = posterior.curve(z[:split], bin)
-    _, noise, _ = posterior.scale(z[split:], bin)
+    _, noise, _ = posterior.scatter(z[split:], bin)
     return {name: {**curve, **noise}[name] for name in posterior.names}
 
 

@@ -236,15 +236,15 @@ def test_fewer_draws_are_the_first_of_more(hard):
 
 def test_longer_chains_are_thinned_evenly(hard):
     """Kept draws of a chain that had to go on are every second, fourth, ... of the plain chain's."""
-    data = hard.isel(q_bin=[1, 4, 5])
+    data = hard.isel(q_bin=[0, 1, 4, 5, 6])
     target = chains_of(data, Schedule(4, 60, 50, 0.6, target_ess=100.0))
-    thin = target.thin
-    assert thin.max() > 1, "no bin had to go on: make the target higher"
-    assert (target.adaptations == 1).all()
-    plain = chains_of(data, Schedule(4, 60 * int(thin.max()), 50, 0.6))
+    longer = np.flatnonzero((target.thin > 1) & (target.adaptations == 1))
+    assert longer.size, "no bin just had to go on: make the target higher"
+    plain = chains_of(data, Schedule(4, 60 * int(target.thin[longer].max()), 50, 0.6))
     for name in ("rate", "beta", "error_scale"):
-        for bin in range(3):
-            every = plain.values[name][bin, :, thin[bin] - 1 :: thin[bin]][:, :60]
+        for bin in longer:
+            thin = target.thin[bin]
+            every = plain.values[name][bin, :, thin - 1 :: thin][:, :60]
             np.testing.assert_array_equal(target.values[name][bin], every)
 
 
