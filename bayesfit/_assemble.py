@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from bayesfit._curves import error_ratio
-from bayesfit._devices import FEW, Spread, devices_for, named, stream, take
-from bayesfit._estimate import BINS, Estimate
+from bayesfit._curves import error_audit
+from bayesfit._devices import take
+from bayesfit._estimate import Estimate
 from bayesfit._lane import MAX_TREE_DEPTH
 from bayesfit._point import PointEstimate
-from bayesfit._posterior import Bin, Posterior
+from bayesfit._predict import BINS, check_groups, fitted, groups
 from bayesfit._prepare import Problem
 from bayesfit._registry import get_pipeline, source_of
 from bayesfit._result import CONVENTION, describe, provenance, tree
@@ -23,8 +20,6 @@ from bayesfit._sample import LANES, STATS, Draws
 from bayesfit._settings import FitSettings, as_text
 from bayesfit._verdict import NUMBERS, Evidence, Verdict, judge, unusable
 
-BAND_DRAWS = 200
-BAND = (0.025, 0.975)
 QUANTILES = 65
 DIMS = ("chain", "draw", "q_bin")
 
@@ -34,20 +29,21 @@ def assemble(
     problem: Problem,
     settings: FitSettings,
     usable: np.ndarray,
+    keys: np.ndarray,
     points: PointEstimate | None,
     estimates: Estimate | None,
     draws: Draws | None,
 ) -> xr.DataTree:
-    """The result of a fit; `points`, `estimates` and `draws` are those of the `usable` bins only."""
+    """The result of a fit; `keys`, `points`, `estimates` and `draws` are those of the `usable` bins only."""
     curves = curves if "q_bin" in curves.dims else curves.expand_dims("q_bin")
     curves = curves.transpose("q_bin", "tau", ...)
     count = curves.sizes["q_bin"]
     sampled = _whole(problem, draws, usable, count, settings)
     posterior = _posterior_group(problem, sampled, curves)
     pinned = {name: ("q_bin", values[:, 0, 0]) for name, values in sampled.items() if name in _pinned(problem)}
-    band = _bands(problem, usable, draws, curves)
-    verdicts = _verdicts(problem, usable, points, estimates, draws, band, curves, settings)
-    groups = {
+    band, scores = _fitted(problem, usable, draws, curves)
+    verdicts = _verdicts(problem, usable, points, estimates, draws, band, scores, curves, settings)
+    made = {
         "posterior": posterior,
         "sample_stats": _sample_stats(draws, usable, count, settings),
         "observed_data": curves[["g2"]],
@@ -55,8 +51,9 @@ def assemble(
         "point_estimate": classical_fit(problem, usable, points, count),
         "fit_curve": band,
         "diagnostics": _diagnostics(verdicts, problem, curves).assign(_means(draws, usable, count)),
+        **groups(check_groups(settings.include), problem, usable, keys, sampled, curves),
     }
-    return tree(groups, curves, _attrs(curves, problem, settings))
+    return tree(made, curves, _attrs(curves, problem, settings))
 
 
 def _means(draws: Draws | None, usable: np.ndarray, count: int) -> dict[str, Any]:
@@ -166,44 +163,19 @@ def classical_fit(problem: Problem, usable: np.ndarray, points: PointEstimate | 
     return xr.Dataset(variables)
 
 
-@lru_cache(maxsize=32)
-def _mean_curves(posterior: Posterior) -> Spread:
-    def curves(bin: Bin, values: dict[str, Any]) -> tuple[Any, Any]:
-        means = jax.vmap(lambda v: posterior.mean(v, bin))(values)
-        return jnp.mean(means, axis=0), jnp.quantile(means, jnp.array(BAND), axis=0)
-
-    return Spread(curves, named("curves", posterior.identity))
-
-
-def _bands(problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr.Dataset) -> xr.Dataset:
-    """Posterior mean curve and its central 95 % band at the data's delays, from evenly thinned draws."""
+def _fitted(
+    problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr.Dataset
+) -> tuple[xr.Dataset, dict[int, np.ndarray]]:
+    """Posterior mean curve and its central 95 % band at the data's delays; and for each place among the usable bins the
+    normal scores (draw, point) of its valid points."""
     count, length = curves.sizes["q_bin"], curves.sizes["tau"]
-    arrays = np.full((3, count, length), np.nan)
-    done = int(draws.done.max(initial=0)) if draws is not None else 0
-    if draws is not None and done:
-        run = _mean_curves(problem.posterior)
-        bins = take(problem.bins, usable)
-
-        def chosen(index: np.ndarray) -> tuple[Bin, dict[str, np.ndarray]]:
-            return take(bins, index), {
-                n: _thinned(array[index], draws.done[index]) for n, array in draws.values.items()
-            }
-
-        for index, (mean, band) in stream(run, usable.size, BINS, devices_for(usable.size, FEW), chosen):
-            arrays[0, usable[index]] = mean[:, :length]
-            arrays[1:, usable[index]] = np.moveaxis(band, 1, 0)[:, :, :length]
+    arrays, scores = np.full((3, count, length), np.nan), {}
+    if draws is not None and draws.values:
+        for place, (mean, band, score) in fitted(problem, usable, draws.values, draws.done):
+            arrays[:, usable[place]] = np.vstack([mean, band])[:, :length]
+            scores[place] = score[:, :length][:, curves.valid.values[usable[place]]]
     names = ("mean", "lower", "upper")
-    return xr.Dataset({name: (("q_bin", "tau"), array) for name, array in zip(names, arrays, strict=True)})
-
-
-def _thinned(array: np.ndarray, done: np.ndarray) -> np.ndarray:
-    """About `BAND_DRAWS` draws of each bin, evenly over chains and draws; (bin, BAND_DRAWS)."""
-    chains = array.shape[1]
-    picks = []
-    for row, made in zip(array, done, strict=True):
-        flat = row[:, : max(made, 1)].ravel()
-        picks.append(flat[np.linspace(0, flat.size - 1, max(BAND_DRAWS, chains)).astype(int)])
-    return np.array(picks)
+    return xr.Dataset({name: (("q_bin", "tau"), array) for name, array in zip(names, arrays, strict=True)}), scores
 
 
 def _verdicts(
@@ -213,6 +185,7 @@ def _verdicts(
     estimates: Estimate | None,
     draws: Draws | None,
     band: xr.Dataset,
+    scores: dict[int, np.ndarray],
     curves: xr.Dataset,
     settings: FitSettings,
 ) -> list[Verdict]:
@@ -223,34 +196,38 @@ def _verdicts(
         return verdicts
     names = [*problem.posterior.names, *problem.posterior.marginal]
     prior = _prior_quantiles(problem, usable, points)
-    for place_, bin in enumerate(usable):
-        made = int(draws.done[place_])
+    classical = classical_fit(problem, usable, points, len(problem.points))
+    for place, bin in enumerate(usable):
+        made = int(draws.done[place])
         valid = curves.valid.values[bin]
         residual = (curves.g2.values[bin] - band["mean"].values[bin])[valid] / curves.g2_err.values[bin][valid]
-        contrast = points.solution.values.get("contrast", np.full(usable.size, np.nan))[place_]
-        contrast_sd = points.solution.sd.get("contrast", np.full(usable.size, np.nan))[place_]
-        inferred = bool(problem.posterior.noise_names)
+        stats = {name: array[place][:, :made] for name, array in draws.stats.items()}
         verdicts[bin] = judge(
             Evidence(
-                draws={name: draws.values[name][place_][:, :made] for name in names} if draws.values else {},
-                convergence=tuple(draws.convergence[place_]),
-                potential=draws.stats["potential"][place_][:, :made] if draws.stats else np.zeros((1, 0)),
-                n_steps=draws.stats["n_steps"][place_][:, :made] if draws.stats else np.zeros((1, 0)),
-                diverging=draws.stats["diverging"][place_][:, :made] if draws.stats else np.zeros((1, 0)),
-                mode_potential=float(estimates.mode_potential[place_]),
+                draws={name: draws.values[name][place][:, :made] for name in names} if draws.values else {},
+                convergence=tuple(draws.convergence[place]),
+                potential=stats.get("potential", np.zeros((1, 0))),
+                n_steps=stats.get("n_steps", np.zeros((1, 0))),
+                diverging=stats.get("diverging", np.zeros((1, 0))),
+                mode_potential=float(estimates.mode_potential[place]),
                 sampled=len(problem.posterior.names),
-                prior_quantiles={name: quantiles[place_] for name, quantiles in prior.items()},
-                residual=residual,
+                prior_quantiles={name: quantiles[place] for name, quantiles in prior.items()},
+                noise=problem.posterior.noise.name,
+                scores=scores.get(place, np.zeros((0, int(valid.sum())))),
+                chi2=float(np.sum(residual**2)),
                 tau=curves.tau.values[valid],
                 free=needed,
-                scale_inferred=inferred,
-                contrast=float(contrast),
-                contrast_sd=float(contrast_sd * (np.sqrt(np.mean(residual**2)) if inferred else 1.0)),
+                contrast=_number(classical, "contrast", bin),
+                contrast_sd=_number(classical, "contrast_sd", bin),
                 max_tree_depth=MAX_TREE_DEPTH,
                 wanted=settings.draws,
             )
         )
     return verdicts
+
+
+def _number(group: xr.Dataset, name: str, bin: int) -> float:
+    return float(group[name].values[bin]) if name in group else float("nan")
 
 
 def _prior_quantiles(problem: Problem, usable: np.ndarray, points: PointEstimate) -> dict[str, np.ndarray]:
@@ -268,17 +245,22 @@ def _diagnostics(verdicts: list[Verdict], problem: Problem, curves: xr.Dataset) 
             "verdict": ("q_bin", np.array([v.name for v in verdicts], dtype=object)),
             "reason": ("q_bin", np.array([v.reason for v in verdicts], dtype=object)),
             "points": ("q_bin", problem.points),
-            "error_ratio": ("q_bin", error_ratio(curves), {"long_name": "true noise over stated error, from the data"}),
+            **error_audit(curves),
         }
     )
     for name, words in NUMBERS.items():
         group[name] = ("q_bin", np.array([v.numbers[name] for v in verdicts]), {"long_name": words})
+    group["noise_to_try"] = (
+        "q_bin",
+        np.array([v.noise_to_try for v in verdicts], dtype=object),
+        {"long_name": "noise model to try where the residuals refute the one chosen"},
+    )
     names = [*problem.posterior.curve_names, *problem.posterior.marginal]
-    widths = np.array([[v.widths.get(name, np.nan) for name in names] for v in verdicts]).reshape(len(verdicts), -1)
-    group["prior_width_ratio"] = (
+    contractions = [[v.contractions.get(name, np.nan) for name in names] for v in verdicts]
+    group["contraction"] = (
         ("q_bin", "parameter"),
-        widths,
-        {"long_name": "width of the posterior over that of the prior"},
+        np.array(contractions).reshape(len(verdicts), -1),
+        {"long_name": "1 - variance of the posterior over that of the prior"},
     )
     return group.assign_coords(parameter=np.array(names, dtype=object))
 

@@ -17,6 +17,7 @@ from bayesfit._devices import TRACING, take
 from bayesfit._errors import ModelError
 from bayesfit._keys import bin_keys
 from bayesfit._model import Model
+from bayesfit._predict import check_groups
 from bayesfit._prepare import Problem, prepare
 from bayesfit._progress import progress_bar
 from bayesfit._settings import FitSettings
@@ -36,6 +37,7 @@ def fit(
     target_ess: float = 400.0,
     seed: int = 0,
     target_accept: float = 0.6,
+    include: tuple[str, ...] = (),
     progress: bool | Report = False,
 ) -> xr.DataTree:
     """Posterior of every bin by NUTS, with a verdict on each.
@@ -43,7 +45,9 @@ def fit(
     Args:
         curves: what `bayesfit.curves` or `bayesfit.read` returned: dims (q_bin, tau).
         model: name of a model, path of a model file, or a `Model`.
-        noise: "scaled" (the stated errors times one inferred factor a bin) or "stated".
+        noise: how the points scatter: "scaled" (the stated errors times one inferred factor a bin), "stated",
+            "inferred" (one standard deviation a bin), "smooth" (one that varies with the delay), "robust" (Student-t),
+            or "correlated" (neighbouring delays).
         priors: parameter name to prior, as text `"LogNormal(3, 1)"`, as a table `{"family": ..., ...}`, or a NumPyro
             distribution; each value one number or one a bin. Amplitudes are `contrast` and `baseline`.
         fixed: parameter name to value, one number or one a bin (q_bin,).
@@ -56,6 +60,8 @@ def fit(
             target.
         seed: the same data, settings, seed and machine give the same bits; a bin's draws depend on no other bin.
         target_accept: acceptance rate that the step size is adapted to.
+        include: more groups for the result, of "log_likelihood" (of each point given the others of its bin; amplitudes
+            are drawn ones), "log_prior", "posterior_predictive", "prior" and "prior_predictive".
         progress: True for a progress bar on standard error, or a function that takes a `Progress`.
 
     Returns:
@@ -82,7 +88,9 @@ def fit(
         target_ess=target_ess,
         seed=seed,
         target_accept=target_accept,
+        include=include,
     )
+    check_groups(settings.include)
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(True))
         with TRACING:
@@ -133,7 +141,7 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
     """Estimate, sample and judge the bins that have points enough."""
     usable = problem.usable
     if usable.size == 0:
-        return assemble(curves, problem, settings, usable, None, None, None)
+        return assemble(curves, problem, settings, usable, np.zeros((0, 2), np.uint32), None, None, None)
     posterior, bins = problem.posterior, take(problem.bins, usable)
     keys = bin_keys(settings.seed, problem.identity[usable])
     schedule = _sample.Schedule(
@@ -152,4 +160,4 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
                 remedy="Does the program return NaN?",
             )
         draws = _sample.sample_bins(posterior, bins, estimates, keys, schedule, report, stop)
-    return assemble(curves, problem, settings, usable, points, estimates, draws)
+    return assemble(curves, problem, settings, usable, keys, points, estimates, draws)

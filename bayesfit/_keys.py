@@ -25,3 +25,9 @@ def key_for(bin_key: Any, *use: Any) -> Any:
     for number in use:
         key = jax.random.fold_in(key, number)
     return key
+
+
+def part_keys(bin_keys: np.ndarray, use: str, part: np.ndarray) -> np.ndarray:
+    """Data of a key for each of these parts (any,) of a use of each of these bins' keys (any, 2)."""
+    texts = [f"{use} {number} {key.tolist()}".encode() for key, number in zip(bin_keys, part, strict=True)]
+    return np.frombuffer(b"".join(hashlib.sha256(text).digest()[:8] for text in texts), np.uint32).reshape(-1, 2)

@@ -224,12 +224,17 @@ class Posterior:
         self._override(self._full, bin)(bin)
 
     def _full(self, bin: Bin) -> None:
+        mean, scatter = self._parameters(bin)
+        g2 = bin.y / jnp.where(bin.valid, bin.unit, 1.0)
+        numpyro.sample("g2", Observed(mean, scatter, bin), obs=g2)
+
+    def _parameters(self, bin: Bin) -> tuple[Any, Scatter]:
+        """Sample every parameter: mean curve (tau,), in the units of the data, and scatter."""
         mean = self.model.program(bin.tau)
         if self.model.form == "siegert":
             contrast, baseline = (_amplitude(name) for name in AMPLITUDES)
             mean = baseline + contrast * mean
-        g2 = bin.y / jnp.where(bin.valid, bin.unit, 1.0)
-        numpyro.sample("g2", Observed(mean, self.noise.program(bin), bin), obs=g2)
+        return mean, self.noise.program(bin)
 
     def _run(self, program: Callable[..., Any], names: tuple[str, ...], z: Any, bin: Bin, *args: Any) -> Any:
         handler = Coordinates(self._override(program, bin), z=dict(zip(names, z, strict=True)))
@@ -390,6 +395,22 @@ class Posterior:
         shape = pinned(bin.tau)
         return shape if self.model.form == "curve" else values["baseline"] + values["contrast"] * shape
 
+    def scatter_at(self, values: Values, bin: Bin) -> Scatter:
+        """The scatter at constrained values."""
+        return Override(self.noise.program, values, {})(bin)
+
+    def log_prior(self, values: Values, bin: Bin) -> Values:
+        """Log prior density of every inferred parameter at constrained values; no Jacobian."""
+        recorder = _PriorDensity(self._override(self._parameters, bin), values)
+        recorder(bin)
+        return {name: recorder.found[name] for name in self.names + self.marginal}
+
+    def draw_full_prior(self, key: Any, bin: Bin) -> Values:
+        """A draw of every parameter from the prior, those with them that are fixed or follow from others."""
+        program = numpyro.handlers.seed(self._override(self._parameters, bin), key)
+        trace = numpyro.handlers.trace(program).get_trace(bin)
+        return {name: jnp.asarray(site["value"], float) for name, site in trace.items()}
+
     def amplitude_prior_quantiles(self, name: str, levels: np.ndarray, bins: Bin) -> np.ndarray:
         """Quantiles (bin, level) of the prior of an amplitude that is integrated out, for many bins; in NumPy."""
         mean, sd = self._amplitude_prior(name, bins)
@@ -445,6 +466,20 @@ class _Recorder(Messenger):
         if msg["type"] == "sample" and not msg["is_observed"]:
             msg["value"] = jnp.asarray(self.given[msg["name"]], float)
             self.z[msg["name"]] = to_coordinate(msg["fn"], msg["value"])
+
+
+class _PriorDensity(Messenger):
+    """Give every sampled site its value from a mapping and record its log density."""
+
+    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any]) -> None:
+        self.given = values
+        self.found: Values = {}
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and not msg["is_observed"]:
+            msg["value"] = self.given[msg["name"]]
+            self.found[msg["name"]] = msg["fn"].log_prob(msg["value"])
 
 
 def _amplitude(name: str) -> Any:

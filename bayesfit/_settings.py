@@ -19,6 +19,11 @@ def _plain_integer(value: Any) -> Any:
     return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
 
 
+def _as_tuple(value: Any) -> Any:
+    """A list, or one word, as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
 Integer = Annotated[int, BeforeValidator(_plain_integer)]
 
 
@@ -44,6 +49,7 @@ class FitSettings(Strict):
     target_ess: Annotated[float, Field(ge=0)] = 400.0
     seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
     target_accept: Annotated[float, Field(gt=0, lt=1)] = 0.6
+    include: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
 
 
 class RunSettings(FitSettings):

@@ -6,21 +6,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bayesfit._check import CHECKS, check, neighbour_correlation
 from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 
 LARGEST_DEEP_SHARE = 0.01
-LARGEST_WIDTH = 0.5
-CHI2_SIGMAS = 5.0
-CORRELATION_SIGMAS = 5.0
-OUTLIER_SIGMAS = 8.0
+LEAST_CONTRACTION = 0.75
+LEAST_P = 1e-3
 NEGATIVE_CONTRAST_SIGMAS = 4.0
+DEEP_VALLEY = 0.2  # density between two modes over that of the lower one
+LEAST_MODE = 0.03  # share of the draws
 
 VERDICTS = {
     "ok": "converged, identified, and the curve fits",
     "poor_mixing": "the chains have not converged",
-    "multimodal": "the chains have settled in separate modes",
+    "multimodal": "separate sets of parameters explain the data",
     "not_identified": "the data hardly narrow the prior of some parameter",
-    "misfit": "the curve does not describe the data within their noise",
+    "misfit": "curve and noise model together do not describe the data",
     "unusable_data": "too few valid points",
     "interrupted": "stopped before all draws were made",
 }
@@ -33,10 +34,11 @@ class Evidence:
     `draws`: parameter name to draws (chain, draw); `convergence`: their worst R-hat, bulk and tail effective sample
     size, NaN where they are too few; `potential`, `n_steps`, `diverging`: (chain, draw);
     `mode_potential`: lowest potential seen before; `sampled`: number of sampled coordinates; `prior_quantiles`:
-    parameter name to evenly spaced quantiles of its prior; `residual`: standardised residuals of the valid points from
-    the posterior mean curve; `tau` of these points; `free`: number of free numbers of the curve;
-    `scale_inferred`: whether the noise has a scale of its own; `contrast`, `contrast_sd`: the least-squares contrast
-    and its standard error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for.
+    parameter name to evenly spaced quantiles of its prior; `noise`: the noise model's name; `scores`: normal scores
+    (draw, point) of the residuals of the valid points; `chi2`: sum of squares of the residuals from the posterior mean
+    curve, in stated errors; `tau` of the valid points; `free`: number of free numbers of the curve; `contrast`,
+    `contrast_sd`: the least-squares contrast and its standard error, NaN where the model has none; `max_tree_depth`;
+    `wanted`: draws asked for.
     """
 
     draws: dict[str, np.ndarray]
@@ -47,10 +49,11 @@ class Evidence:
     mode_potential: float
     sampled: int
     prior_quantiles: dict[str, np.ndarray]
-    residual: np.ndarray
+    noise: str
+    scores: np.ndarray
+    chi2: float
     tau: np.ndarray
     free: int
-    scale_inferred: bool
     contrast: float
     contrast_sd: float
     max_tree_depth: int
@@ -59,12 +62,14 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict of one bin: its `name`, its `reason` in words, and the numbers behind it (see `NUMBERS`)."""
+    """The verdict of one bin: its `name`, its `reason` in words, the numbers behind it (see `NUMBERS`), the contraction
+    of each parameter, and the noise model to try where the residuals refute the one chosen, else ""."""
 
     name: str
     reason: str
     numbers: dict[str, float]
-    widths: dict[str, float]
+    contractions: dict[str, float]
+    noise_to_try: str = ""
 
 
 NUMBERS = {
@@ -75,8 +80,9 @@ NUMBERS = {
     "deep_trees": "transitions that reached the largest tree depth",
     "potential_excess": "largest mean potential of a chain above the lowest seen",
     "reduced_chi2": "residual sum of squares in stated errors over degrees of freedom",
-    "residual_correlation": "correlation of neighbouring residuals",
-    "largest_residual": "largest residual in robust standard deviations of all",
+    "residual_correlation": "correlation of neighbouring residuals, as white as the noise model makes them",
+    "largest_residual": "largest residual in standard deviations of the noise model",
+    **CHECKS,
 }
 
 
@@ -94,16 +100,18 @@ def judge(evidence: Evidence) -> Verdict:
             "interrupted", f"0 of {evidence.wanted} draws were made", dict.fromkeys(NUMBERS, float("nan")), {}
         )
     numbers = _numbers(evidence)
-    widths = {name: prior_width_ratio(evidence.draws[name], q) for name, q in evidence.prior_quantiles.items()}
+    contractions = {name: contraction(evidence.draws[name], q) for name, q in evidence.prior_quantiles.items()}
+    misfit, to_try = _misfit(evidence, numbers)
     found = [
         *_unfinished(evidence),
         *_mixing(evidence, numbers),
-        *_fit(evidence, numbers),
-        *_identification(widths),
+        *misfit,
+        *_modes(evidence),
+        *_identification(contractions),
     ]
     name = found[0][0] if found else "ok"
     reason = "; ".join(text for _, text in found) if found else _praise(numbers)
-    return Verdict(name, reason, numbers, widths)
+    return Verdict(name, reason, numbers, contractions, to_try)
 
 
 def _praise(numbers: dict[str, float]) -> str:
@@ -112,10 +120,8 @@ def _praise(numbers: dict[str, float]) -> str:
 
 def _numbers(evidence: Evidence) -> dict[str, float]:
     rhat, bulk, tail = map(float, evidence.convergence)
-    residual = evidence.residual
-    freedom = residual.size - evidence.free
-    spread = 1.4826 * np.median(np.abs(residual - np.median(residual))) if residual.size else 0.0
-    total = np.sum(residual**2)
+    freedom = len(evidence.tau) - evidence.free
+    scores = evidence.scores
     return {
         "r_hat": rhat,
         "ess_bulk": 0.0 if np.isnan(bulk) else bulk,
@@ -125,18 +131,19 @@ def _numbers(evidence: Evidence) -> dict[str, float]:
         "potential_excess": float(np.max(evidence.potential.mean(axis=1)) - evidence.mode_potential)
         if evidence.potential.size
         else float("nan"),
-        "reduced_chi2": float(total / freedom) if freedom > 0 else float("nan"),
-        "residual_correlation": float(np.sum(residual[1:] * residual[:-1]) / total) if total > 0 else 0.0,
-        "largest_residual": float(np.max(np.abs(residual)) / spread) if spread > 0 else 0.0,
+        "reduced_chi2": evidence.chi2 / freedom if freedom > 0 else float("nan"),
+        "residual_correlation": float(np.mean(neighbour_correlation(scores))) if scores.size else float("nan"),
+        "largest_residual": float(np.max(np.abs(scores.mean(axis=0)))) if scores.size else float("nan"),
+        **check(scores),
     }
 
 
-def prior_width_ratio(draws: np.ndarray, quantiles: np.ndarray) -> float:
-    """Width of the posterior over that of the prior: sd of the prior's distribution function at the draws, over that of
-    a uniform variable (1/sqrt 12). Near 1 where the data say nothing, near 0 where they say all; the same in every
-    parametrisation."""
+def contraction(draws: np.ndarray, quantiles: np.ndarray) -> float:
+    """How far the data narrow the prior, 1 - var(posterior) / var(prior) (Schad, Betancourt & Vasishth 2021), of the
+    parameter's prior distribution function, so that it is the same in every parametrisation. Near 0 where the data say
+    nothing, near 1 where they say all."""
     level = np.interp(draws, quantiles, (np.arange(quantiles.size) + 0.5) / quantiles.size)
-    return float(np.std(level) * np.sqrt(12.0))
+    return float(1.0 - 12.0 * np.var(level))
 
 
 def _unfinished(evidence: Evidence) -> list[tuple[str, str]]:
@@ -173,25 +180,60 @@ def _apart(evidence: Evidence) -> bool:
     return False
 
 
-def _fit(evidence: Evidence, numbers: dict[str, float]) -> list[tuple[str, str]]:
-    found = []
-    points = evidence.residual.size
-    freedom = points - evidence.free
-    if not evidence.scale_inferred and freedom > 0:
-        sigmas = (numbers["reduced_chi2"] - 1.0) * np.sqrt(freedom / 2.0)
-        if sigmas > CHI2_SIGMAS:
-            found.append(("misfit", f"reduced chi-square {numbers['reduced_chi2']:.3g}: wrong curve or wrong errors"))
-    if freedom > 4:
-        if numbers["residual_correlation"] * np.sqrt(points) > CORRELATION_SIGMAS:
-            found.append(("misfit", f"neighbouring residuals correlate ({numbers['residual_correlation']:.2f})"))
-        if numbers["largest_residual"] > OUTLIER_SIGMAS:
-            worst = evidence.tau[np.argmax(np.abs(evidence.residual))]
-            found.append(("misfit", f"the point at tau = {worst:.3g} s is {numbers['largest_residual']:.0f} sd off"))
+def _misfit(evidence: Evidence, numbers: dict[str, float]) -> tuple[list[tuple[str, str]], str]:
+    """What the residuals refute, and the noise model to try."""
+    found, to_try = [], []
+    freedom = evidence.tau.size - evidence.free
+    if freedom > 0 and numbers["p_chi2"] < LEAST_P:
+        sd = numbers["reduced_chi2"] * np.sqrt(2.0 / freedom)
+        found.append(f"reduced chi-square {numbers['reduced_chi2']:.3g} ± {sd:.1g}: wrong errors or wrong curve")
+        to_try.append("scaled")
+    if numbers["p_tails"] < LEAST_P:
+        worst = evidence.tau[np.argmax(np.abs(evidence.scores.mean(axis=0)))]
+        found.append(f"the point at tau = {worst:.3g} s is {numbers['largest_residual']:.1f} sd off")
+        to_try.append("robust")
+    if numbers["p_correlation"] < LEAST_P:
+        found.append(f"neighbouring residuals correlate ({numbers['residual_correlation']:.2f})")
+        to_try.append("correlated")
+    if numbers["p_trend"] < LEAST_P:
+        found.append("the residuals' size changes with the delay")
+        to_try.append("smooth")
     if evidence.contrast < -NEGATIVE_CONTRAST_SIGMAS * evidence.contrast_sd:
-        found.append(("misfit", f"the curve rises: least-squares contrast {evidence.contrast:.3g}"))
-    return found
+        found.append(f"the curve rises: least-squares contrast {evidence.contrast:.3g}")
+    other = next((name for name in to_try if name != evidence.noise), "")
+    if other:
+        found[-1] += f"; try noise '{other}' or another model"
+    return [("misfit", text) for text in found], other
 
 
-def _identification(widths: dict[str, float]) -> list[tuple[str, str]]:
-    wide = [f"{name} ({width:.0%})" for name, width in widths.items() if width > LARGEST_WIDTH]
-    return [("not_identified", "posterior nearly as wide as the prior: " + ", ".join(wide))] if wide else []
+def _modes(evidence: Evidence) -> list[tuple[str, str]]:
+    """Parameters whose draws fall into two sets with next to nothing in between."""
+    for name, draws in evidence.draws.items():
+        valley = _valley(draws.ravel())
+        if valley is not None:
+            share = np.mean(draws > valley)
+            return [("multimodal", f"two modes: {share:.0%} of the draws have {name} above {valley:.3g}")]
+    return []
+
+
+def _valley(draws: np.ndarray) -> float | None:
+    """Where the density of draws (draw,) has a deep valley between two modes, or None: a histogram over the middle of
+    the draws, smoothed by a normal kernel."""
+    low, high = np.quantile(draws, [LEAST_MODE / 3.0, 1.0 - LEAST_MODE / 3.0])
+    if not high > low:
+        return None
+    counts, edges = np.histogram(draws, bins=100, range=(low, high))
+    kernel = np.exp(-0.5 * (np.arange(-9, 10) / 3.0) ** 2)
+    density = np.convolve(counts, kernel, mode="same")
+    left, right = np.maximum.accumulate(density), np.maximum.accumulate(density[::-1])[::-1]
+    lower_mode = np.minimum(left, right)
+    share = np.cumsum(counts) / draws.size
+    inside = (share > LEAST_MODE) & (share < 1.0 - LEAST_MODE)
+    depth = np.where(inside & (lower_mode > 0), density / np.maximum(lower_mode, 1e-300), 1.0)
+    place = int(np.argmin(depth))
+    return float(edges[place + 1]) if depth[place] < DEEP_VALLEY else None
+
+
+def _identification(contractions: dict[str, float]) -> list[tuple[str, str]]:
+    low = [f"{name} (contraction {value:.2f})" for name, value in contractions.items() if value < LEAST_CONTRACTION]
+    return [("not_identified", "the data hardly narrow the prior: " + ", ".join(low))] if low else []
