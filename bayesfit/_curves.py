@@ -235,4 +235,4 @@ def _neighbour_spread(x: np.ndarray, g2: np.ndarray, g2_err: np.ndarray) -> tupl
     difference = g2[1:-1] - share * g2[:-2] - (1.0 - share) * g2[2:]
     error = np.sqrt(g2_err[1:-1] ** 2 + (share * g2_err[:-2]) ** 2 + ((1.0 - share) * g2_err[2:]) ** 2)
     z = difference / error
-    return float(1.4826 * np.median(np.abs(z))), float(1.6 / math.sqrt(z.size))
+    return float(1.4826 * np.median(np.abs(z))), float(1.35 / math.sqrt(z.size))

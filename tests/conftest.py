@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import bayesfit
-from bayesfit import _assemble, _estimate, _point, _sample
+from bayesfit import _estimate, _point, _predict, _sample
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,7 +30,7 @@ def compiled_programs():
     """Give back each module's compiled programs: a process may map a limited number of pieces of memory."""
     yield
     programs = _point._quick, _point._careful, _estimate._surveying, _sample._advancing
-    for cached in (*programs, _assemble._mean_curves):
+    for cached in (*programs, _predict._fitted, _predict._program):
         cached.cache_clear()
     jax.clear_caches()
 

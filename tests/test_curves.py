@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import bayesfit
-from bayesfit._curves import MASKED, error_ratio
+from bayesfit._curves import MASKED, error_audit, error_ratio
 
 TAU = np.geomspace(1e-4, 1e-1, 12)
 Q = np.array([0.01, 0.02, 0.03])
@@ -256,12 +256,29 @@ def test_ten_thousand_bins():
 
 @pytest.mark.parametrize("wrong", [0.1, 1.0, 30.0])
 def test_error_ratio_finds_how_wrong_the_stated_errors_are(wrong):
-    noise = np.random.default_rng(5).normal(0, 0.01, (4, 400))
-    data = bayesfit.curves(np.geomspace(1e-4, 1, 400), 1 + noise, np.full(noise.shape, 0.01 / wrong))
-    np.testing.assert_allclose(error_ratio(data) / wrong, 1, atol=0.2)
+    """Also under a decay whose steps from delay to delay are larger than the noise."""
+    tau = np.geomspace(1e-4, 1, 400)
+    noise = np.random.default_rng(5).normal(0, 0.001, (4, 400)) + 0.4 * np.exp(-2 * (20 * tau) ** 0.6)
+    data = bayesfit.curves(tau, 1 + noise, np.full(noise.shape, 0.001 / wrong))
+    ratio, _ = error_ratio(data)
+    np.testing.assert_allclose(ratio / wrong, 1, atol=0.2)
+    assert error_audit(data)["errors_wrong"][1].tolist() == [wrong != 1.0] * 4
 
 
-def test_error_ratio_is_unknown_below_five_points():
+def test_error_ratio_states_its_own_error():
+    noise = np.random.default_rng(6).normal(0, 0.01, (2000, 60))
+    ratio, sd = error_ratio(bayesfit.curves(np.geomspace(1e-4, 1, 60), 1 + noise, np.full(noise.shape, 0.01)))
+    assert np.std(np.log(ratio)) == pytest.approx(sd[0], rel=0.1)
+    assert (
+        error_audit(bayesfit.curves(np.arange(1.0, 61), 1 + noise, np.full(noise.shape, 0.01)))["errors_wrong"][
+            1
+        ].mean()
+        < 0.005
+    )
+
+
+def test_error_ratio_is_unknown_below_five_points_and_without_errors():
     tau, g2, g2_err = good()
     g2[0, 4:], g2[1, 5:] = np.nan, np.nan
-    assert np.isnan(error_ratio(bayesfit.curves(tau, g2, g2_err))).tolist() == [True, False, False]
+    assert np.isnan(error_ratio(bayesfit.curves(tau, g2, g2_err))[0]).tolist() == [True, False, False]
+    assert np.isnan(error_ratio(bayesfit.curves(tau, g2))[0]).all()

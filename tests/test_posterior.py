@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 from functools import lru_cache, partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from scipy import stats
 from scipy.special import log_ndtr
 
 import bayesfit
+from bayesfit._noise import NOISES
 from bayesfit._posterior import truncated_normal
 from bayesfit._prepare import prepare
 
@@ -104,12 +106,23 @@ def reference_log_density(posterior, z, bin):
     return logsumexp(terms, b=weights) + log_jacobian
 
 
+NOISE_COORDINATES = {  # middle and spread of each, where the data of `dataset` put them or not far off
+    "error_scale": (math.log(-math.log(1e-6)), 0.06),  # error scales of 0.2 to 5 under the default prior
+    "sigma": (math.log(math.log(0.02) - math.log(1e-12)), 0.03),
+    "sigma_slope": (0.0, 0.5),
+    "sigma_curvature": (0.0, 0.5),
+    "error_range": (math.log(0.1), 1.0),
+    "error_freedom": (2.0, 0.5),
+}
+
+
 def some_points(posterior, count=4):
-    """Coordinates z (point, param) where the prior has mass; error scales of 0.2 to 5 under the default prior."""
+    """Coordinates z (point, param) where the prior has mass."""
     rng = np.random.default_rng(7)
     points = 1.5 * rng.standard_normal((count, len(posterior.names)))
-    noise = len(posterior.noise_names)
-    points[:, points.shape[1] - noise :] = math.log(-math.log(1e-6)) + 0.06 * rng.standard_normal((count, noise))
+    for place, name in enumerate(posterior.noise_names, len(posterior.curve_names)):
+        middle, spread = NOISE_COORDINATES[name]
+        points[:, place] = middle + spread * rng.standard_normal(count)
     return points
 
 
@@ -137,11 +150,16 @@ def assert_same_density(posterior, bin, points):
 MODELS = bayesfit.list_models()
 
 
-@pytest.mark.parametrize("noise", ["scaled", "stated"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    ("model", "noise"),
+    [
+        *product(MODELS, ["scaled", "stated"]),
+        *[("stretched_exponential", noise) for noise in NOISES if noise not in ("scaled", "stated")],
+    ],
+)
 def test_marginal_density_is_the_integral_of_the_full_program(model, noise):
     posterior, (bin,) = problem_of(dataset(), model, noise)
-    assert posterior.marginal == ("contrast", "baseline")
+    assert posterior.marginal == (("contrast", "baseline") if NOISES[noise].normal else ())
     assert_same_density(posterior, bin, some_points(posterior))
 
 
@@ -236,7 +254,7 @@ def test_values_per_bin_go_to_their_bin():
         ("stretched_exponential", {"contrast": "Normal(0.1, 0.3)", "beta": "Gamma(20, 20)"}, {"baseline": 1.0}),
     ],
 )
-@pytest.mark.parametrize("noise", ["scaled", "stated"])
+@pytest.mark.parametrize("noise", NOISES)
 def test_gradient_is_that_of_finite_differences(model, priors, fixed, noise):
     posterior, (bin,) = problem_of(dataset(), model, noise, priors, fixed)
     points, step = some_points(posterior, 3), 1e-5
@@ -271,13 +289,15 @@ def test_masked_points_change_nothing():
 
 def test_padding_changes_nothing():
     data = dataset(delays=16)
-    posterior, (bin,) = problem_of(data)
+    posterior, (bin,) = problem_of(data, "stretched_exponential", "correlated")
     assert bin.valid.size == 16
     longer = jax.tree.map(lambda array: array, bin)._replace(
         tau=jnp.concatenate([bin.tau, jnp.full(16, bin.tau[-1])]),
         y=jnp.concatenate([bin.y, jnp.zeros(16)]),
         unit=jnp.concatenate([bin.unit, jnp.zeros(16)]),
         valid=jnp.concatenate([bin.valid, jnp.zeros(16, bool)]),
+        previous=jnp.concatenate([bin.previous, jnp.arange(16, 32)]),
+        gap=jnp.concatenate([bin.gap, jnp.zeros(16)]),
     )
     points = some_points(posterior)
     short, long = (compiled_gradient(posterior)(points, one)[0] for one in (bin, longer))

@@ -1,0 +1,40 @@
+"""The predictive checks: p-values that are uniform for the right noise, and small for each kind of wrong one."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bayesfit._check import CHECKS, FEWEST_POINTS, check
+
+RNG = np.random.default_rng(11)
+
+
+@pytest.mark.parametrize("points", [12, 60, 200])
+def test_p_values_of_right_noise(points):
+    """At a known truth (no spread over draws) each p-value is uniform, or larger than uniform where it is discrete."""
+    found = [check(RNG.standard_normal((1, points))) for _ in range(3000)]
+    for name in CHECKS:
+        p = np.array([one[name] for one in found])
+        for level in (0.01, 0.1, 0.5):
+            assert stats.binom.sf(np.sum(p < level) - 1, p.size, 1.25 * level) > 1e-3, (name, level)
+    p = [one["p_chi2"] for one in found]
+    assert stats.kstest(p, "uniform").pvalue > 1e-3
+
+
+WRONG = {
+    "p_chi2": lambda z: 1.6 * z,
+    "p_correlation": lambda z: (z[:, 1:] + 0.8 * z[:, :-1]) / np.sqrt(1.64),
+    "p_tails": lambda z: np.where(np.arange(z.shape[1]) == 20, 6.0, z),
+    "p_trend": lambda z: z * np.geomspace(0.3, 1.6, z.shape[1]),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_noise_is_seen_by_its_check(name):
+    found = [check(WRONG[name](RNG.standard_normal((1, 100))))[name] for _ in range(100)]
+    assert np.mean(np.array(found) < 1e-3) > 0.9
+
+
+def test_too_few_points_say_nothing():
+    assert np.isnan(list(check(RNG.standard_normal((3, FEWEST_POINTS - 1))).values())).all()
+    assert np.isnan(list(check(np.full((3, 60), np.nan)).values())).all()
