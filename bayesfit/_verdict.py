@@ -13,7 +13,7 @@ LARGEST_DEEP_SHARE = 0.01
 LEAST_CONTRACTION = 0.75
 LEAST_P = 1e-3
 NEGATIVE_CONTRAST_SIGMAS = 4.0
-DEEP_VALLEY = 0.2  # density between two modes over that of the lower one
+DEEP_VALLEY = 0.5  # density between two modes, with three standard errors on top, over that of the lower one
 LEAST_MODE = 0.03  # share of the draws
 
 VERDICTS = {
@@ -229,7 +229,8 @@ def _valley(draws: np.ndarray) -> float | None:
     lower_mode = np.minimum(left, right)
     share = np.cumsum(counts) / draws.size
     inside = (share > LEAST_MODE) & (share < 1.0 - LEAST_MODE)
-    depth = np.where(inside & (lower_mode > 0), density / np.maximum(lower_mode, 1e-300), 1.0)
+    at_most = density + 3.0 * np.sqrt(density + 1.0)
+    depth = np.where(inside & (lower_mode > 0), at_most / np.maximum(lower_mode, 1e-300), 1.0)
     place = int(np.argmin(depth))
     return float(edges[place + 1]) if depth[place] < DEEP_VALLEY else None
 

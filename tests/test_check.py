@@ -25,7 +25,7 @@ WRONG = {
     "p_chi2": lambda z: 1.6 * z,
     "p_correlation": lambda z: (z[:, 1:] + 0.8 * z[:, :-1]) / np.sqrt(1.64),
     "p_tails": lambda z: np.where(np.arange(z.shape[1]) == 20, 6.0, z),
-    "p_trend": lambda z: z * np.geomspace(0.3, 1.6, z.shape[1]),
+    "p_trend": lambda z: z * np.geomspace(0.2, 1.8, z.shape[1]),
 }
 
 

@@ -99,13 +99,13 @@ CASES = {
     "errors too small": (
         {"scores": scores_of(5 * NOISE), "chi2": 25 * 60.0, "noise": "stated"},
         "misfit",
-        "reduced chi-square 26.8 ± 5: wrong errors or wrong curve; try noise 'scaled'",
+        "reduced chi-square 26.8 ± 5: wrong errors or wrong curve",
     ),
     "errors too large": ({"scores": scores_of(0.2 * NOISE), "noise": "stated"}, "misfit", "reduced chi-square"),
     "waves": (
         {"scores": scores_of(0.5 * NOISE + 1.2 * np.sin(np.arange(60) / 4))},
         "misfit",
-        "neighbouring residuals correlate (0.6",
+        "neighbouring residuals correlate (0.7",
     ),
     "waves in correlated noise": (
         {"scores": scores_of(0.5 * NOISE + 1.2 * np.sin(np.arange(60) / 4)), "noise": "correlated"},
@@ -189,13 +189,16 @@ def test_contraction_is_the_same_in_every_parametrisation():
     assert contraction(rng.uniform(0, 1, (4, 5000)), LEVELS) == pytest.approx(0.0, abs=0.03)
 
 
+GOOD = evidence()
+
+
 @pytest.mark.parametrize("draws", [60, 500])
 def test_one_mode_is_not_taken_for_two(draws):
     """Normal, skewed, flat and heavy-tailed draws have no valley."""
     rng = np.random.default_rng(8)
     shapes = [rng.standard_normal, lambda size: rng.gamma(0.5, size=size), lambda size: rng.uniform(size=size)]
     shapes += [lambda size: np.exp(2 * rng.standard_normal(size)), lambda size: rng.standard_t(2, size)]
-    found = [_modes(evidence(draws=draws_of(shape((4, draws))))) for shape in shapes for _ in range(40)]
+    found = [_modes(replace(GOOD, draws={"rate": shape((4, draws))})) for shape in shapes for _ in range(40)]
     assert sum(map(bool, found)) <= 0.01 * len(found)
 
 
