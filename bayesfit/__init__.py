@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bayesfit._registry import read as read
     from bayesfit._report import summary as summary
     from bayesfit._result import load as load
+    from bayesfit._result import one_bin as one_bin
     from bayesfit._result import save as save
     from bayesfit._simulate import simulate as simulate
 
@@ -50,6 +51,7 @@ _HOMES = {
     "read": "_registry",
     "summary": "_report",
     "load": "_result",
+    "one_bin": "_result",
     "save": "_result",
     "simulate": "_simulate",
 }

@@ -166,15 +166,15 @@ def classical_fit(problem: Problem, usable: np.ndarray, points: PointEstimate | 
 def _fitted(
     problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr.Dataset
 ) -> tuple[xr.Dataset, dict[int, np.ndarray]]:
-    """Posterior mean curve and its central 95 % band at the data's delays; and for each place among the usable bins the
-    normal scores (draw, point) of its valid points."""
+    """Posterior mean curve, its central 95 % band and the noise's sigma at the data's delays; and for each place among
+    the usable bins the normal scores (draw, point) of its valid points."""
     count, length = curves.sizes["q_bin"], curves.sizes["tau"]
-    arrays, scores = np.full((3, count, length), np.nan), {}
+    arrays, scores = np.full((4, count, length), np.nan), {}
     if draws is not None and draws.values:
-        for place, (mean, band, score) in fitted(problem, usable, draws.values, draws.done):
-            arrays[:, usable[place]] = np.vstack([mean, band])[:, :length]
+        for place, (summaries, score) in fitted(problem, usable, draws.values, draws.done):
+            arrays[:, usable[place]] = summaries[:, :length]
             scores[place] = score[:, :length][:, curves.valid.values[usable[place]]]
-    names = ("mean", "lower", "upper")
+    names = ("mean", "lower", "upper", "sigma")
     return xr.Dataset({name: (("q_bin", "tau"), array) for name, array in zip(names, arrays, strict=True)}), scores
 
 

@@ -68,6 +68,11 @@ class Scatter(NamedTuple):
         """Variance of each point given the one before, over that of the point alone; never 0."""
         return jnp.maximum((1.0 - self.correlation) * (1.0 + self.correlation), jnp.finfo(jnp.result_type(float)).eps)
 
+    def sigma(self, bin: Any) -> Any:
+        """Standard deviation of g2 (of a Student-t: scale) at each delay (tau,), NaN where not valid."""
+        relative = self.scale * (1.0 if self.relative is None else self.relative)
+        return jnp.where(bin.valid, relative / jnp.where(bin.valid, bin.unit, 1.0), jnp.nan)
+
     def log_volume(self, bin: Any) -> Any:
         """Log determinant of the map from white residuals of unit scale to standardised ones."""
         volume = jnp.sum(bin.valid) * jnp.log(self.scale)

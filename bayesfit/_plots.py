@@ -52,10 +52,9 @@ def _panel(axis: Any, result: xr.DataTree, bin: int) -> None:
     tau, valid = data.tau.values, data.valid.values
     g2 = result["observed_data"].g2.values[bin]
     band = result["fit_curve"].dataset.isel(q_bin=bin)
-    scale = _error_scale(result, bin)
     verdict = str(result["diagnostics"].verdict.values[bin])
     colour = COLOURS.get(verdict, "tab:red")
-    error = scale * data.g2_err.values
+    error = np.where(np.isfinite(band.sigma), band.sigma, data.g2_err)
     axis.errorbar(tau[valid], g2[valid], error[valid], fmt=".", ms=3, lw=0.6, color="0.45", zorder=1)
     axis.fill_between(tau, band.lower, band.upper, color=colour, alpha=0.35, lw=0, zorder=2)
     axis.plot(tau, band["mean"], color=colour, lw=1.2, zorder=3)
@@ -66,15 +65,6 @@ def _panel(axis: Any, result: xr.DataTree, bin: int) -> None:
     axis.tick_params(labelsize=7)
     axis.set_xlabel("τ [s]", fontsize=7)
     axis.set_ylabel("g2", fontsize=7)
-
-
-def _error_scale(result: xr.DataTree, bin: int) -> float:
-    """Median inferred factor of the stated errors, 1 where there is none."""
-    if "error_scale" not in result["posterior"]:
-        return 1.0
-    draws = result["posterior"].error_scale.isel(q_bin=bin).values
-    made = draws[np.isfinite(draws)]
-    return float(np.median(made)) if made.size else 1.0
 
 
 def _rate_over_q(axis: Any, result: xr.DataTree) -> None:

@@ -50,18 +50,22 @@ def check_groups(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def _fitted(posterior: Posterior) -> Spread:
-    def one(bin: Bin, values: dict[str, Any]) -> tuple[Any, Any, Any]:
-        means = jax.vmap(lambda v: posterior.mean(v, bin))(values)
-        scores = jax.vmap(lambda v, mean: posterior.scatter_at(v, bin).scores(bin.y - mean * bin.unit, bin))
-        return jnp.mean(means, axis=0), jnp.quantile(means, jnp.array(BAND), axis=0), scores(values, means)
+    def at(bin: Bin, values: Any) -> tuple[Any, Any, Any]:
+        mean, scatter = posterior.mean(values, bin), posterior.scatter_at(values, bin)
+        return mean, scatter.sigma(bin), scatter.scores(bin.y - mean * bin.unit, bin)
+
+    def one(bin: Bin, values: dict[str, Any]) -> tuple[Any, Any]:
+        means, sigmas, scores = jax.vmap(lambda v: at(bin, v))(values)
+        lower, upper = jnp.quantile(means, jnp.array(BAND), axis=0)
+        return jnp.stack([jnp.mean(means, axis=0), lower, upper, jnp.mean(sigmas, axis=0)]), scores
 
     return Spread(one, named("fitted", posterior.identity))
 
 
 def fitted(problem: Problem, usable: np.ndarray, values: Values, made: np.ndarray) -> Iterator[tuple[int, Any]]:
-    """For each bin that has draws: its place among the usable ones, and mean curve (tau,), its central 95 % band
-    (2, tau), and the residuals' normal scores (draw, tau), at evenly thinned draws. `values` hold arrays (bin, chain,
-    draw), of which each bin has `made` draws."""
+    """For each bin that has draws: its place among the usable ones, and mean curve, its central 95 % band and the mean
+    sigma of a point (4, tau), and the residuals' normal scores (draw, tau), at evenly thinned draws. `values` hold
+    arrays (bin, chain, draw), of which each bin has `made` draws."""
     bins = take(problem.bins, usable)
     some = np.flatnonzero(made > 0)
 

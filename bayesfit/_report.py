@@ -15,18 +15,20 @@ COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "unus
 
 
 def summary(result: xr.DataTree) -> pd.DataFrame:
-    """One row a bin: q, phi, verdict, reason, and the median and central 95 % interval of every parameter.
+    """One row a bin: q, phi, verdict, reason, diagnostics, and the median and central 95 % interval of every parameter.
 
     Args:
         result: what `fit` or `load` returned.
 
     Returns:
-        Table indexed by q_bin; columns `NAME`, `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]`.
+        Table indexed by q_bin, where `contraction` is the smallest of the curve's parameters; columns `NAME`,
+        `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]`.
     """
     diagnostics, posterior = result["diagnostics"].dataset, result["posterior"].dataset
     columns: dict[str, Any] = {name: diagnostics[name].values for name in ("q", "phi", "verdict", "reason")}
-    for name in ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio"):
+    for name in ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong"):
         columns[name] = diagnostics[name].values
+    columns["contraction"] = diagnostics["contraction"].min("parameter").values
     for parameter, array in posterior.data_vars.items():
         median, low, high = _quantiles(array)
         columns |= {str(parameter): median, f"{parameter}_low": low, f"{parameter}_high": high}
@@ -52,15 +54,26 @@ def table(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = ""
     rows = summary(result)
     names = parameters or tuple(str(name) for name in result["posterior"].data_vars)
     shown = Table(title=title or None, title_justify="left", header_style="bold")
-    for heading in ("bin", "q", *(_heading(result, name) for name in names), "verdict", "reason"):
+    headings = ("bin", "q", *(_heading(result, name) for name in names), "errors", "contraction", "verdict", "reason")
+    for heading in headings:
         shown.add_column(
             heading, justify="left" if heading in ("verdict", "reason") else "right", no_wrap=heading != "reason"
         )
     for index, row in rows.iterrows():
         values = [interval(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in names]
         colour = COLOURS.get(row.verdict, "red")
-        shown.add_row(str(index), f"{row.q:.4g}", *values, f"[{colour}]{row.verdict}[/]", row.reason)
+        checks = _errors(row.error_ratio, row.errors_wrong), _number(row.contraction)
+        shown.add_row(str(index), f"{row.q:.4g}", *values, *checks, f"[{colour}]{row.verdict}[/]", row.reason)
     return shown
+
+
+def _errors(ratio: float, wrong: bool) -> str:
+    """True noise over stated error, in red where the stated errors are wrong."""
+    return f"[red]×{ratio:.2g}[/]" if wrong else _number(ratio, "×")
+
+
+def _number(value: float, sign: str = "") -> str:
+    return f"{sign}{value:.2f}" if np.isfinite(value) else "-"
 
 
 def _heading(result: xr.DataTree, name: str) -> str:

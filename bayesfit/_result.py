@@ -116,6 +116,26 @@ def load(path: str | Path) -> xr.DataTree:
     return result
 
 
+def one_bin(result: xr.DataTree, q_bin: int) -> xr.DataTree:
+    """The result of one bin, only with the delays that are data there: what `az.loo` and `az.psense` take.
+
+    Args:
+        result: what `fit` or `load` returned.
+        q_bin: the bin's index, as in `result.posterior.q_bin`.
+
+    Raises:
+        ResultError: there is no such bin.
+    """
+    places = np.flatnonzero(result["posterior"].q_bin.values == q_bin)
+    if places.size != 1:
+        raise ResultError(f"there is no bin {q_bin}", field="q_bin")
+    bin = result.isel(q_bin=int(places[0]))
+    valid = bin["constant_data"].valid.values.astype(bool)
+    groups = {node.path: node.to_dataset(inherit=False) for node in bin.subtree}
+    kept = {path: group.isel(tau=valid) if "tau" in group.dims else group for path, group in groups.items()}
+    return xr.DataTree.from_dict(kept)
+
+
 def content_hash(result: xr.DataTree) -> str:
     """SHA-256 over every variable of every group: name, dims, and bytes."""
     digest = hashlib.sha256()

@@ -94,7 +94,7 @@ def unusable(points: int, needed: int) -> Verdict:
 
 def judge(evidence: Evidence) -> Verdict:
     """Weigh one bin's evidence. The first of these that applies names the verdict: interrupted, multimodal or
-    poor_mixing, misfit, not_identified; all that apply are in the reason."""
+    poor_mixing, misfit, not_identified, multimodal with chains that have mixed; all that apply are in the reason."""
     if evidence.potential.shape[1] == 0:
         return Verdict(
             "interrupted", f"0 of {evidence.wanted} draws were made", dict.fromkeys(NUMBERS, float("nan")), {}
@@ -106,8 +106,8 @@ def judge(evidence: Evidence) -> Verdict:
         *_unfinished(evidence),
         *_mixing(evidence, numbers),
         *misfit,
-        *_modes(evidence),
         *_identification(contractions),
+        *_modes(evidence),
     ]
     name = found[0][0] if found else "ok"
     reason = "; ".join(text for _, text in found) if found else _praise(numbers)

@@ -16,8 +16,8 @@ from scipy import stats
 from scipy.special import log_ndtr
 
 import bayesfit
-from bayesfit._noise import NOISES
-from bayesfit._posterior import truncated_normal
+from bayesfit._noise import NOISES, Scatter
+from bayesfit._posterior import _white, truncated_normal
 from bayesfit._prepare import prepare
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
@@ -247,15 +247,20 @@ def test_values_per_bin_go_to_their_bin():
 
 
 @pytest.mark.parametrize(
-    ("model", "priors", "fixed"),
+    ("model", "noise", "priors", "fixed"),
     [
-        *[(model, {}, {}) for model in MODELS],
-        ("stretched_exponential", {"contrast": "Uniform(0, 1)"}, {}),
-        ("stretched_exponential", {"contrast": "Normal(0.1, 0.3)", "beta": "Gamma(20, 20)"}, {"baseline": 1.0}),
+        *[(model, noise, {}, {}) for model in MODELS for noise in ("scaled", "stated")],
+        *[("stretched_exponential", noise, {}, {}) for noise in NOISES if noise not in ("scaled", "stated")],
+        ("stretched_exponential", "scaled", {"contrast": "Uniform(0, 1)"}, {}),
+        (
+            "stretched_exponential",
+            "correlated",
+            {"contrast": "Normal(0.1, 0.3)", "beta": "Gamma(20, 20)"},
+            {"baseline": 1.0},
+        ),
     ],
 )
-@pytest.mark.parametrize("noise", NOISES)
-def test_gradient_is_that_of_finite_differences(model, priors, fixed, noise):
+def test_gradient_is_that_of_finite_differences(model, noise, priors, fixed):
     posterior, (bin,) = problem_of(dataset(), model, noise, priors, fixed)
     points, step = some_points(posterior, 3), 1e-5
     moves = step * jnp.eye(points.shape[1])
@@ -410,7 +415,7 @@ def all_at(posterior, z, bin):
         jax.value_and_grad(posterior.log_density)(z, bin),
         curve,
         log_prior,
-        posterior._conditional(curve, 1.0, bin),
+        posterior._conditional(_white(curve, Scatter(1.0), bin), 1.0, bin),
         posterior.constrain(z, bin, jax.random.key(0)),
     )
 
@@ -445,11 +450,11 @@ def there_and_back(posterior, key, bin):
     return z, back, {name: values[name] for name in posterior.names}, sampled_values(posterior, z, bin)
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_coordinates_round_trip(model):
+@pytest.mark.parametrize(("model", "noise"), [*product(MODELS, ["scaled"]), *product(MODELS[:1], NOISES)])
+def test_coordinates_round_trip(model, noise):
     """Values to coordinates and back, for the models' own priors and for those a user gives."""
     for priors in ({}, {"rate": "LogNormal(3, 1)", "contrast": "Uniform(0, 1)"}):
-        posterior, (bin,) = problem_of(dataset(), model, "scaled", priors)
+        posterior, (bin,) = problem_of(dataset(), model, noise, priors)
         keys = jax.random.split(jax.random.key(2), 10)
         z, back, drawn, at_z = compiled(there_and_back, posterior)(keys, bin)
         np.testing.assert_allclose(back, z, rtol=1e-8, atol=1e-8)
