@@ -169,14 +169,15 @@ def _noise_guess(posterior: Posterior, bin: Bin, z: Any) -> Any:
 def _noise_information(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
     """Fisher information (param, param) on the noise's coordinates, with the prior's precision on its diagonal.
 
-    A normal's log scale has 2 for each point, a correlation r of two of them (1 + r^2) / (1 - r^2)^2; that on other
-    numbers, a Student-t's degrees of freedom among them, is left to the prior.
+    A normal's log scale has 2 for each point, the correlation r of two neighbours (1 + r^2) / (1 - r^2)^2; that on
+    other numbers, a Student-t's degrees of freedom among them, is left to the prior.
     """
 
     def moments(z: Any) -> tuple[Any, Any]:
         scatter, _, _ = posterior.scatter(z, bin)
         log_scale = jnp.log(scatter.scale * (1.0 if scatter.relative is None else scatter.relative))
-        return jnp.broadcast_to(log_scale, bin.valid.shape), scatter.correlation
+        neighbours = None if scatter.share is None else scatter.share * scatter.memory
+        return jnp.broadcast_to(log_scale, bin.valid.shape), neighbours
 
     slopes, correlation_slopes = jax.jacfwd(moments)(z)
     slopes = jnp.where(bin.valid[:, None], slopes, 0.0)

@@ -23,7 +23,7 @@ from bayesfit._errors import SettingsError, nearest
 from bayesfit._model import Parameter
 
 SMALLEST_SCALE = 1e-6
-LOG_CORRELATION_RANGE = (math.log(0.1), 1.5)  # decades
+LOG_CORRELATION_RANGE = (math.log(0.3), 0.7)  # decades
 SIGMA = (math.log(3e-3), 3.0)
 
 
@@ -31,42 +31,49 @@ class Scatter(NamedTuple):
     """How the standardised residuals (g2 - mean) / g2_err of one bin scatter.
 
     `scale`: standard deviation (of a Student-t: scale), one number; `relative` (tau,): a further factor for each delay;
-    `correlation` (tau,): with the valid point before, 0 for the first and where not valid; `freedom`: degrees of
-    freedom of a Student-t. None: a factor of 1, no correlation, a normal.
+    `share`: how much of the variance is correlated; `memory`, `gain`, `innovation` (tau,): see `chain`; `freedom`: degrees of freedom of a Student-t. None: a factor of 1, no correlation, a normal.
     """
 
     scale: Any
     relative: Any = None
-    correlation: Any = None
+    share: Any = None
+    memory: Any = None
+    gain: Any = None
+    innovation: Any = None
     freedom: Any = None
 
-    def whiten(self, column: Any, bin: Any) -> Any:
-        """A column (tau,) in coordinates where the noise is independent and of one `scale`; 0 stays where not valid.
+    def whiten(self, bin: Any, *columns: Any) -> tuple[Any, ...]:
+        """Columns (tau,) in coordinates where the noise is independent and of one `scale`; 0 stays where not valid.
 
-        Neighbours' correlations make a Markov chain (an Ornstein-Uhlenbeck process), so that its inverse root has two
-        diagonals (Rybicki & Press 1995).
+        Linear, and of O(tau): the correlated part is a Markov chain (an Ornstein-Uhlenbeck process), so that a Kalman
+        filter's innovations are white (Hartikainen & Sarkka 2010).
         """
         if self.relative is not None:
-            column = column / self.relative
-        if self.correlation is not None:
-            column = (column - self.correlation * column[bin.previous]) * self._innovation() ** -0.5
-        return column
+            columns = tuple(column / self.relative for column in columns)
+        if self.share is None:
+            return columns
+
+        def step(means: Any, point: tuple[Any, ...]) -> tuple[Any, Any]:
+            value, memory, gain = point
+            off = value - memory * means
+            return memory * means + gain * off, off
+
+        values = jnp.stack(columns, axis=-1)
+        _, off = jax.lax.scan(step, jnp.zeros_like(values[0]), (values, self.memory, self.gain))
+        white = jnp.where(bin.valid[:, None], off * self.innovation[:, None] ** -0.5, 0.0)
+        return tuple(white[:, place] for place in range(len(columns)))
 
     def color(self, white: Any, bin: Any) -> Any:
         """What `whiten` turns into this column (tau,)."""
-        if self.correlation is not None:
+        if self.share is not None:
 
-            def step(done: Any, point: tuple[Any, ...]) -> tuple[Any, None]:
-                index, previous, correlation, innovation, noise = point
-                return done.at[index].set(correlation * done[previous] + jnp.sqrt(innovation) * noise), None
+            def step(mean: Any, point: tuple[Any, ...]) -> tuple[Any, Any]:
+                off, memory, gain = point
+                return memory * mean + gain * off, memory * mean + off
 
-            points = jnp.arange(white.size), bin.previous, self.correlation, self._innovation(), white
-            white, _ = jax.lax.scan(step, jnp.zeros_like(white), points)
+            off = white * jnp.sqrt(self.innovation)
+            _, white = jax.lax.scan(step, jnp.zeros_like(white[0]), (off, self.memory, self.gain))
         return white if self.relative is None else white * self.relative
-
-    def _innovation(self) -> Any:
-        """Variance of each point given the one before, over that of the point alone; never 0."""
-        return jnp.maximum((1.0 - self.correlation) * (1.0 + self.correlation), jnp.finfo(jnp.result_type(float)).eps)
 
     def sigma(self, bin: Any) -> Any:
         """Standard deviation of g2 (of a Student-t: scale) at each delay (tau,), NaN where not valid."""
@@ -78,8 +85,8 @@ class Scatter(NamedTuple):
         volume = jnp.sum(bin.valid) * jnp.log(self.scale)
         if self.relative is not None:
             volume += jnp.sum(jnp.where(bin.valid, jnp.log(self.relative), 0.0))
-        if self.correlation is not None:
-            volume += 0.5 * jnp.sum(jnp.where(bin.valid, jnp.log(self._innovation()), 0.0))
+        if self.share is not None:
+            volume += 0.5 * jnp.sum(jnp.where(bin.valid, jnp.log(self.innovation), 0.0))
         return volume
 
     @property
@@ -94,31 +101,45 @@ class Scatter(NamedTuple):
     def pointwise(self, residual: Any, bin: Any) -> Any:
         """Log density of each standardised residual (tau,) given all others of the bin; 0 where not valid.
 
-        With correlations that is normal with the precision on the diagonal of the inverse covariance, here of three
-        diagonals (Buerkner, Gabry & Vehtari 2021, eq. 8).
+        With correlations that is normal with the precision on the diagonal of the inverse covariance (Buerkner, Gabry
+        & Vehtari 2021, eq. 8).
         """
-        white = self.whiten(residual, bin) / self.scale
-        relative = 1.0 if self.relative is None else self.relative
-        sigma = jnp.broadcast_to(self.scale * relative, residual.shape)
-        if self.correlation is None:
-            density = self.unit.log_prob(white) - jnp.log(sigma)
+        sigma = self.scale * (jnp.ones_like(residual) if self.relative is None else self.relative)
+        unit = residual / sigma
+        if self.share is None:
+            density = self.unit.log_prob(unit)
         else:
-            root = self._innovation() ** -0.5
-            back = jnp.where(bin.valid, -self.correlation * root, 0.0)
-            product = (root * white).at[bin.previous].add(back * white)
-            precision = (root**2).at[bin.previous].add(back**2)
-            density = dist.Normal(0.0, 1.0).log_prob(product / jnp.sqrt(precision))
-            density = density + 0.5 * jnp.log(precision) - jnp.log(sigma)
-        return jnp.where(bin.valid, density, 0.0)
+            place = jnp.cumsum(-jnp.log(jnp.maximum(self.memory, jnp.finfo(unit.dtype).tiny)))
+            both = bin.valid[:, None] & bin.valid
+            correlation = jnp.where(both, self.share * jnp.exp(-jnp.abs(place[:, None] - place)), 0.0)
+            inverse = jnp.linalg.inv(jnp.where(jnp.eye(len(place), dtype=bool), 1.0, correlation))
+            precision = jnp.diagonal(inverse)
+            density = dist.Normal(0.0, 1.0).log_prob(inverse @ unit / jnp.sqrt(precision)) + 0.5 * jnp.log(precision)
+        return jnp.where(bin.valid, density - jnp.log(sigma), 0.0)
 
     def scores(self, residual: Any, bin: Any) -> Any:
         """Normal scores (tau,) of the standardised residuals: independent standard normal variables where mean curve
         and scatter are right, 0 where not valid."""
-        white = self.whiten(residual, bin) / self.scale
+        white = self.whiten(bin, residual)[0] / self.scale
         if self.freedom is not None:
             tail = jnp.maximum(self.unit.cdf(-jnp.abs(white)), jnp.finfo(white.dtype).tiny)
             white = -jnp.sign(white) * ndtri(tail)
         return jnp.where(bin.valid, white, 0.0)
+
+
+def chain(share: Any, memory: Any, valid: Any) -> dict[str, Any]:
+    """The correlated part of a scatter, from its share of the variance and the correlation (tau,) from the delay before:
+    the Kalman filter's `gain` and variance of the `innovation` at each delay, over that of a point alone."""
+
+    def step(variance: Any, point: tuple[Any, Any]) -> tuple[Any, tuple[Any, Any]]:
+        memory, valid = point
+        variance = memory**2 * variance + (1.0 - memory) * (1.0 + memory) * share
+        total = variance + 1.0 - share
+        gain = jnp.where(valid, variance / total, 0.0)
+        return (1.0 - gain) * variance, (gain, total)
+
+    _, (gain, innovation) = jax.lax.scan(step, share, (memory, valid))
+    return {"share": share, "memory": memory, "gain": gain, "innovation": innovation}
 
 
 class Observed(dist.Distribution):
@@ -132,7 +153,7 @@ class Observed(dist.Distribution):
 
     def log_prob(self, value: Any) -> Any:
         """Log density of a curve (tau,)."""
-        white = self.scatter.whiten((value - self.mean_curve) * self.bin.unit, self.bin)
+        (white,) = self.scatter.whiten(self.bin, (value - self.mean_curve) * self.bin.unit)
         unit = jnp.where(self.bin.valid, self.bin.unit, 1.0)
         return self.scatter.log_likelihood(white, self.bin) + jnp.sum(jnp.log(unit))
 
@@ -150,7 +171,7 @@ class Noise:
 
     Args:
         name: how users call it.
-        program: NumPyro program `bin -> Scatter`, for the points of one bin: `tau`, `valid`, `gap` and `previous`.
+        program: NumPyro program `bin -> Scatter`, for the points of one bin: `tau`, `valid` and `gap`.
         start: `rms -> start values`, from the root mean square standardised residual of a least-squares fit.
         normal: True where whitened residuals are normal, so that the amplitudes can be integrated out in closed form.
         stated: whether residuals are standardised by the stated errors, or left in the units of g2.
@@ -199,11 +220,12 @@ def _smooth(bin: Any) -> Scatter:
 
 
 def _correlated(bin: Any) -> Scatter:
-    """The correlation of two points falls exponentially with their distance in log10 of the delay."""
+    """A share of the variance is independent from point to point (counts), the rest correlates with an exponential
+    kernel in log10 of the delay (the finite number of speckles)."""
     log_range = dist.Normal(*LOG_CORRELATION_RANGE)
     length = numpyro.sample("error_range", dist.TransformedDistribution(log_range, ExpTransform()))
-    linked = bin.previous != jnp.arange(bin.tau.size)
-    return Scatter(_error_scale(), correlation=jnp.where(linked, jnp.exp(-bin.gap / length), 0.0))
+    share = numpyro.sample("error_share", dist.Uniform(0.0, 1.0))
+    return Scatter(_error_scale(), **chain(share, jnp.exp(-bin.gap / length), bin.valid))
 
 
 def _robust(bin: Any) -> Scatter:
@@ -280,15 +302,16 @@ ROBUST = Noise(
 CORRELATED = Noise(
     name="correlated",
     program=_correlated,
-    start=lambda rms: {**_start_scale(rms), "error_range": math.exp(LOG_CORRELATION_RANGE[0])},
+    start=lambda rms: {**_start_scale(rms), "error_range": math.exp(LOG_CORRELATION_RANGE[0]), "error_share": 0.3},
     delays=True,
     parameters=(
         ERROR_SCALE,
         Parameter("error_range", "decades", r"\ell", "distance in log10 tau over which errors stay correlated"),
+        Parameter("error_share", "", "f", "share of the noise's variance that is correlated"),
     ),
     description="normal, errors of neighbouring delays correlate; the file's errors times one factor a bin",
-    formula="correlation of two errors = exp(-|log10 tau_1 - log10 tau_2| / error_range)",
-    reference="Rybicki & Press, Phys. Rev. Lett. 74, 1060 (1995)",
+    formula="correlation of two errors = error_share exp(-|log10 tau_1 - log10 tau_2| / error_range)",
+    reference="Hartikainen & Sarkka, IEEE MLSP (2010)",
 )
 
 NOISES = {noise.name: noise for noise in (SCALED, STATED, INFERRED, SMOOTH, ROBUST, CORRELATED)}

@@ -37,9 +37,8 @@ Values = dict[str, Any]
 class Bin(NamedTuple):
     """The data of one bin, or, with a leading axis, of many.
 
-    `tau`, `y` = g2 / g2_err, `unit` = 1 / g2_err (both 0 where not valid) and `valid` have shape (tau,); so do
-    `previous`, the place of the valid point before, and `gap`, the distance from it in log10 of the delay, both where
-    there is one and the point is valid; elsewhere the place itself, and 0. `log_constant` is what
+    `tau`, `y` = g2 / g2_err, `unit` = 1 / g2_err (both 0 where not valid) and `valid` have shape (tau,); so does `gap`,
+    the distance from the delay before in log10, where the noise asks for it. `log_constant` is what
     `Posterior.log_constant` says; `fixed` and `priors` hold the values given for this bin.
     """
 
@@ -47,7 +46,6 @@ class Bin(NamedTuple):
     y: Any
     unit: Any
     valid: Any
-    previous: Any
     gap: Any
     log_constant: Any
     fixed: Values
@@ -71,7 +69,7 @@ class Columns(NamedTuple):
 
 
 def _white(curve: Curve, scatter: Scatter, bin: Bin) -> Columns:
-    return Columns(*(scatter.whiten(column, bin) for column in (bin.y - curve.offset, curve.shape, curve.unit)))
+    return Columns(*scatter.whiten(bin, bin.y - curve.offset, curve.shape, curve.unit))
 
 
 class Amplitudes(NamedTuple):

@@ -24,7 +24,6 @@ from bayesfit._posterior import Bin, Posterior, marginal_amplitudes
 from bayesfit._priors import Prior, as_numbers, build, parse_prior
 from bayesfit._registry import get_model
 
-SMALLEST_GAP = 1e-3  # decades, between two delays that are the same
 PADDED = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
@@ -204,8 +203,8 @@ def _sites(model: Model, length: int) -> Mapping[str, dist.Distribution]:
 @lru_cache(maxsize=32)
 def _noise_sites(noise: Noise, length: int) -> Mapping[str, dist.Distribution]:
     """The sample sites of a noise model for so many delays, by name."""
-    delays, flags, places = (jax.ShapeDtypeStruct((length,), kind) for kind in (float, bool, int))
-    return _trace(noise.program, (Bin(delays, delays, delays, flags, places, delays, None, {}, {}),))
+    delays, flags = (jax.ShapeDtypeStruct((length,), kind) for kind in (float, bool))
+    return _trace(noise.program, (Bin(delays, delays, delays, flags, delays, None, {}, {}),))
 
 
 def _trace(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
@@ -326,30 +325,17 @@ def _bins(data: xr.Dataset, noise: Noise, fixed: Mapping[str, np.ndarray], prior
     def spread(value: np.ndarray) -> np.ndarray:
         return np.broadcast_to(value, (count,)).astype(float)
 
-    previous, gap = _links(tau, valid) if noise.delays else np.zeros((2, count, 0), int)
+    gap = np.diff(np.log10(tau), prepend=np.log10(tau[0])) if noise.delays else np.zeros(0)
     return Bin(
         tau=np.broadcast_to(tau, (count, padded)).copy(),
         y=y,
         unit=unit,
         valid=valid,
-        previous=previous,
-        gap=gap,
+        gap=np.broadcast_to(gap, (count, gap.size)).copy(),
         log_constant=np.zeros(count),
         fixed={name: spread(value) for name, value in fixed.items()},
         priors={name: {key: spread(v) for key, v in prior.values.items()} for name, prior in priors.items()},
     )
-
-
-def _links(tau: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The place of the valid point before each valid one, and the distance in log10 of the delay; (bin, tau) both.
-    Where there is none, the place itself and 0."""
-    places = np.broadcast_to(np.arange(tau.size), valid.shape)
-    last = np.maximum.accumulate(np.where(valid, places, -1), axis=1)
-    before = np.concatenate([np.full((len(valid), 1), -1), last[:, :-1]], axis=1)
-    linked = valid & (before >= 0)
-    previous = np.where(linked, before, places)
-    gap = np.maximum(np.log10(tau) - np.log10(tau)[previous], SMALLEST_GAP)
-    return previous, np.where(linked, gap, 0.0)
 
 
 def _delays(tau: np.ndarray, padded: int, delays: bool) -> np.ndarray:

@@ -112,6 +112,7 @@ NOISE_COORDINATES = {  # middle and spread of each, where the data of `dataset` 
     "sigma_slope": (0.0, 0.5),
     "sigma_curvature": (0.0, 0.5),
     "error_range": (math.log(0.1), 1.0),
+    "error_share": (0.0, 1.5),
     "error_freedom": (2.0, 0.5),
 }
 
@@ -301,7 +302,6 @@ def test_padding_changes_nothing():
         y=jnp.concatenate([bin.y, jnp.zeros(16)]),
         unit=jnp.concatenate([bin.unit, jnp.zeros(16)]),
         valid=jnp.concatenate([bin.valid, jnp.zeros(16, bool)]),
-        previous=jnp.concatenate([bin.previous, jnp.arange(16, 32)]),
         gap=jnp.concatenate([bin.gap, jnp.zeros(16)]),
     )
     points = some_points(posterior)
