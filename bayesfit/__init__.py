@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bayesfit._compare import compare as compare
     from bayesfit._curves import curves as curves
     from bayesfit._errors import BayesfitError as BayesfitError
     from bayesfit._errors import InputError as InputError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from bayesfit._simulate import simulate as simulate
 
 _HOMES = {
+    "compare": "_compare",
     "curves": "_curves",
     "BayesfitError": "_errors",
     "InputError": "_errors",

@@ -121,6 +121,40 @@ def plot(
 
 
 @app.command()
+def compare(
+    results: Annotated[
+        list[str], typer.Argument(metavar="[NAME=]FILE...", help="Saved results, named by their files if not here.")
+    ],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also save the comparison, as netCDF.")] = None,
+) -> None:
+    """Compare models bin by bin by cross-validation, from saved fits of the same data that hold log_likelihood."""
+    import xarray as xr
+    from rich.console import Console
+
+    from bayesfit._compare import compare as compare_results
+    from bayesfit._report import comparison_table
+    from bayesfit._result import load, save
+
+    comparison = compare_results({name: load(path) for name, path in _named(results).items()})
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(comparison_table(comparison))
+    if output is not None:
+        save(xr.DataTree(comparison), output)
+
+
+def _named(arguments: list[str]) -> dict[str, Path]:
+    """Files by name, from NAME=FILE or FILE."""
+    named: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, file = argument.partition("=")
+        if not equals or Path(argument).exists():
+            name, file = Path(argument).stem, argument
+        if name in named:
+            raise SettingsError(f"two results are named {name!r}", remedy="Name them: NAME=FILE")
+        named[name] = Path(file)
+    return named
+
+
+@app.command()
 def models() -> None:
     """List the models, with their formulas."""
     from bayesfit._registry import get_model, list_models

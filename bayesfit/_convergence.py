@@ -39,6 +39,11 @@ def ess_bulk(x: Array) -> Array:
     return _ess(_rank_normal(_split(x)))
 
 
+def ess_mean(x: Array) -> Array:
+    """Effective sample size of the mean of the series as it is; (...)."""
+    return _ess(_split(x))
+
+
 def ess_tail(x: Array) -> Array:
     """The smaller effective sample size of the 5 % and the 95 % quantile; (...)."""
     levels = np.quantile(x, [0.05, 0.95], axis=(-2, -1), keepdims=True)

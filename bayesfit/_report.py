@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "unusable_data": "bright_black"}
+UNCONVERGED = ("poor_mixing", "interrupted")
 
 
 def summary(result: xr.DataTree) -> pd.DataFrame:
@@ -95,3 +96,50 @@ def tally(result: xr.DataTree) -> dict[str, int]:
     """How many bins have each verdict, the most frequent first."""
     names, counts = np.unique(result["diagnostics"].verdict.values.astype(str), return_counts=True)
     return {str(names[place]): int(counts[place]) for place in np.argsort(-counts, kind="stable")}
+
+
+def comparison_table(comparison: xr.Dataset) -> Table:
+    """A table for the terminal: a row a bin with its best model, and of each model how far it is behind the best and
+    its stacking weight; below, the sums over all bins.
+
+    Args:
+        comparison: what `bayesfit.compare` returned.
+    """
+    from rich.markup import escape
+    from rich.table import Table
+
+    names = [str(name) for name in comparison.model.values]
+    shown = Table(header_style="bold", caption=escape(comparison_line(comparison)), caption_justify="left")
+    for heading in ("bin", "q", "best", *(heading for name in names for heading in (name, "weight"))):
+        shown.add_column(escape(heading), justify="left" if heading == "best" else "right", no_wrap=True)
+    for index in range(comparison.sizes["q_bin"]):
+        row = comparison.isel(q_bin=index)
+        best = [name for name, rank in zip(names, row["rank"].values, strict=True) if rank == 0]
+        cells = [cell for model in range(len(names)) for cell in _compared(row.isel(model=model))]
+        shown.add_row(str(row.q_bin.item()), f"{row.q.item():.4g}", escape(best[0]) if best else "-", *cells)
+    return shown
+
+
+def _compared(row: xr.Dataset) -> tuple[str, str]:
+    """How far one model is behind the best of one bin, with what speaks against believing it, and its weight."""
+    if np.isnan(row.elpd.item()):
+        return "-", "-"
+    behind = "0" if row["rank"] == 0 else f"{row.elpd_diff.item():.1f} ± {row.diff_se.item():.1f}"
+    doubts = [f"k {row.pareto_k.item():.2f}"] if row.bad_k > 0 else []
+    doubts += [row.verdict.item()] if row.verdict.item() in UNCONVERGED else []
+    return f"{behind} [yellow]({', '.join(doubts)})[/]" if doubts else behind, f"{row.weight.item():.2f}"
+
+
+def comparison_line(comparison: xr.Dataset) -> str:
+    """The sums over bins: elpd of the best model, how far the others are behind, and how many bins each model wins by
+    more than two standard errors."""
+    from bayesfit._compare import totals
+
+    sums = totals(comparison)
+    order = np.argsort(-sums.elpd.values, kind="stable")
+    parts = []
+    for place, model in enumerate(order):
+        row = sums.isel(model=model)
+        behind = f"{row.elpd_diff.item():.1f} ± {row.diff_se.item():.1f}" if place else f"elpd {row.elpd.item():.1f}"
+        parts.append(f"{row.model.item()} {behind}, ahead by 2 se in {row.wins.item()}")
+    return f"sum of {sums.attrs['bins']} bins: " + "; ".join(parts)

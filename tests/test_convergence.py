@@ -37,6 +37,7 @@ SHAPES = [(4, 1000), (4, 501), (2, 100), (8, 37), (4, 12)]
 OURS = {
     "rhat": (_convergence.rhat, lambda x: array_stats.rhat(x, method="rank")),
     "ess_bulk": (_convergence.ess_bulk, lambda x: array_stats.ess(x, method="bulk")),
+    "ess_mean": (_convergence.ess_mean, lambda x: array_stats.ess(x, method="mean")),
     "ess_tail": (_convergence.ess_tail, lambda x: array_stats.ess(x, method="tail", prob=(0.05, 0.95))),
 }
 
