@@ -31,7 +31,8 @@ class Scatter(NamedTuple):
     """How the standardised residuals (g2 - mean) / g2_err of one bin scatter.
 
     `scale`: standard deviation (of a Student-t: scale), one number; `relative` (tau,): a further factor for each delay;
-    `share`: how much of the variance is correlated; `memory`, `gain`, `innovation` (tau,): see `chain`; `freedom`: degrees of freedom of a Student-t. None: a factor of 1, no correlation, a normal.
+    `share`: how much of the variance is correlated; `memory`, `gain`, `innovation` (tau,): what `chain` makes of it;
+    `freedom`: degrees of freedom of a Student-t. None: a factor of 1, no correlation, a normal.
     """
 
     scale: Any
@@ -128,8 +129,8 @@ class Scatter(NamedTuple):
 
 
 def chain(share: Any, memory: Any, valid: Any) -> dict[str, Any]:
-    """The correlated part of a scatter, from its share of the variance and the correlation (tau,) from the delay before:
-    the Kalman filter's `gain` and variance of the `innovation` at each delay, over that of a point alone."""
+    """The correlated part of a scatter, from its share of the variance and `memory` (tau,), its correlation with the
+    delay before: the Kalman filter's gain and variance of the innovation at each delay, over that of a point alone."""
 
     def step(variance: Any, point: tuple[Any, Any]) -> tuple[Any, tuple[Any, Any]]:
         memory, valid = point
