@@ -11,7 +11,7 @@ from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 
 LARGEST_DEEP_SHARE = 0.01
 LEAST_CONTRACTION = 0.75
-LEAST_P = 1e-3
+LEAST_P = 5e-3
 NEGATIVE_CONTRAST_SIGMAS = 4.0
 DEEP_VALLEY = 0.5  # density between two modes, with three standard errors on top, over that of the lower one
 LEAST_MODE = 0.03  # share of the draws

@@ -117,10 +117,10 @@ CASES = {
         "misfit",
         f"the point at tau = {np.geomspace(1e-3, 1.0, 60)[13]:.3g} s is 7.0 sd off; try noise 'robust'",
     ),
-    "many in the tails": (
-        {"scores": scores_of(np.where(np.arange(60) % 9 == 4, 2.8, 0.6) * (-1.0) ** (np.arange(60) // 3))},
+    "heavy tails": (
+        {"scores": scores_of(np.where(np.arange(60) % 14 == 4, 3.3, 0.5) * (-1.0) ** (np.arange(60) // 2))},
         "misfit",
-        "sd off",
+        "sd off; try noise 'robust'",
     ),
     "noise that grows": (
         {"scores": scores_of(np.linspace(0.1, 2.2, 60) * (-1.0) ** (np.arange(60) // 2) * np.abs(NOISE) ** 0.2)},
