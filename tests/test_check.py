@@ -21,11 +21,12 @@ def test_p_values_of_right_noise(points):
     assert stats.kstest(p, "uniform").pvalue > 1e-3
 
 
+GROWING = np.geomspace(0.2, 1.8, 100)
 WRONG = {
     "p_chi2": lambda z: 1.6 * z,
     "p_correlation": lambda z: (z[:, 1:] + 0.8 * z[:, :-1]) / np.sqrt(1.64),
     "p_tails": lambda z: np.where(np.arange(z.shape[1]) == 20, 6.0, z),
-    "p_trend": lambda z: z * np.geomspace(0.2, 1.8, z.shape[1]),
+    "p_trend": lambda z: z * GROWING / np.sqrt(np.mean(GROWING**2)),
 }
 
 

@@ -115,7 +115,7 @@ CASES = {
     "outlier": (
         {"scores": scores_of(np.where(np.arange(60) == 13, 7, 0.8 * NOISE))},
         "misfit",
-        f"the point at tau = {np.geomspace(1e-3, 1.0, 60)[13]:.3g} s is 7.0 sd off; try noise 'robust'",
+        f"the point at tau = {np.geomspace(1e-3, 1.0, 60)[13]:.3g} s is 7.0 sd off",
     ),
     "heavy tails": (
         {"scores": scores_of(np.where(np.arange(60) % 14 == 4, 3.3, 0.5) * (-1.0) ** (np.arange(60) // 2))},
