@@ -201,9 +201,9 @@ class Sampled:
     converged: np.ndarray
 
 
-def fitted(setting, simulated, seed=0):
-    """`bayesfit.fit` of all curves as the bins of one dataset, its draws evenly thinned."""
-    result = bayesfit.fit(simulated.data, **setting.options, seed=seed)
+def fitted(setting, simulated, **options):
+    """`bayesfit.fit` of all curves as the bins of one dataset, its draws evenly thinned; `options` go to it."""
+    result = bayesfit.fit(simulated.data, **setting.options, **options)
     draws = {}
     for name, array in result.posterior.data_vars.items():
         flat = array.transpose("q_bin", "chain", "draw").values.reshape(array.sizes["q_bin"], -1)
