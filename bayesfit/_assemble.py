@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bayesfit._check import over_all
 from bayesfit._curves import error_audit
 from bayesfit._devices import take
 from bayesfit._estimate import Estimate
@@ -43,6 +44,7 @@ def assemble(
     pinned = {name: ("q_bin", values[:, 0, 0]) for name, values in sampled.items() if name in _pinned(problem)}
     band, scores = _fitted(problem, usable, draws, curves)
     verdicts = _verdicts(problem, usable, points, estimates, draws, band, scores, curves, settings)
+    diagnostics = _diagnostics(verdicts, problem, curves).assign(_means(draws, usable, count))
     made = {
         "posterior": posterior,
         "sample_stats": _sample_stats(draws, usable, count, settings),
@@ -50,10 +52,16 @@ def assemble(
         "constant_data": curves.drop_vars("g2").assign(pinned),
         "point_estimate": classical_fit(problem, usable, points, count),
         "fit_curve": band,
-        "diagnostics": _diagnostics(verdicts, problem, curves).assign(_means(draws, usable, count)),
+        "diagnostics": diagnostics.assign_attrs(_pooled(diagnostics, settings.noise)),
         **groups(check_groups(settings.include), problem, usable, keys, sampled, curves),
     }
     return tree(made, curves, _attrs(curves, problem, settings))
+
+
+def _pooled(diagnostics: xr.Dataset, noise: str) -> dict[str, str]:
+    """What the residuals of all bins together say of the noise model."""
+    refuted, to_try = over_all(diagnostics)
+    return {"refuted": refuted, "noise_to_try": "" if to_try == noise else to_try}
 
 
 def _means(draws: Draws | None, usable: np.ndarray, count: int) -> dict[str, Any]:

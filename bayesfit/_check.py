@@ -9,10 +9,19 @@ few draws far from the data would make that insensitive).
 from __future__ import annotations
 
 import numpy as np
+import xarray as xr
 from scipy import special, stats
 
 FEWEST_POINTS = 8
 FEWEST_FOR_KURTOSIS = 20
+
+FEWEST_BINS = 5
+CLEAR = 3.0  # standard errors
+POOLED = {
+    "p_tails": ("points lie far off too often", "robust"),
+    "p_trend": ("the residuals' size changes with the delay", "smooth"),
+    "p_chi2": ("the residuals are not of the stated size", "scaled"),
+}
 
 CHECKS = {
     "p_chi2": "probability of a sum of squared residuals as far from its expectation, under the noise model",
@@ -29,6 +38,29 @@ def check(scores: np.ndarray) -> dict[str, float]:
         return dict.fromkeys(CHECKS, float("nan"))
     values = (_chi2(scores), _correlation(scores), _tails(scores), _trend(scores))
     return dict(zip(CHECKS, (float(np.median(p)) for p in values), strict=True))
+
+
+def over_all(diagnostics: xr.Dataset) -> tuple[str, str]:
+    """What the residuals of all bins together refute, in words, and the noise model to try; "" where nothing.
+
+    A fault too small for any one bin shows in the mean of the neighbours' correlation over all bins, whose standard
+    error is one over the root of the number of points, or in the p-values of all bins together (Stouffer 1949; those of
+    posterior predictive checks lie closer to 1/2 than uniform ones, so that this is cautious).
+    """
+    done = diagnostics.p_correlation.notnull().values
+    if done.sum() < FEWEST_BINS:
+        return "", ""
+    points = diagnostics.points.values[done]
+    correlation = np.sum(points * diagnostics.residual_correlation.values[done]) / np.sum(points)
+    sd = 1.0 / np.sqrt(np.sum(points))
+    if abs(correlation) > CLEAR * sd:
+        words = f"over all bins, neighbouring residuals correlate ({correlation:.3f} ± {sd:.1g})"
+        return words, "correlated"
+    for name, (words, noise) in POOLED.items():
+        p = np.clip(diagnostics[name].values[done], 1e-12, 1.0 - 1e-12)
+        if -np.sum(special.ndtri(p)) / np.sqrt(p.size) > CLEAR:
+            return f"over all bins, {words}", noise
+    return "", ""
 
 
 def neighbour_correlation(scores: np.ndarray) -> np.ndarray:

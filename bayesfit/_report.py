@@ -143,3 +143,10 @@ def comparison_line(comparison: xr.Dataset) -> str:
         behind = f"{row.elpd_diff.item():.1f} ± {row.diff_se.item():.1f}" if place else f"elpd {row.elpd.item():.1f}"
         parts.append(f"{row.model.item()} {behind}, ahead by 2 se in {row.wins.item()}")
     return f"sum of {sums.attrs['bins']} bins: " + "; ".join(parts)
+
+
+def advice(result: xr.DataTree) -> str:
+    """What the residuals of all bins together refute, and the noise model to try; "" where nothing."""
+    attrs = result["diagnostics"].attrs
+    refuted, to_try = attrs.get("refuted", ""), attrs.get("noise_to_try", "")
+    return f"{refuted}; try noise '{to_try}' or another model" if to_try else refuted

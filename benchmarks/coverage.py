@@ -5,7 +5,7 @@
 The curves come from `photons.py`: speckle, Poisson counts, multi-tau correlation, errors as APS 8-ID states them, right
 and wrong by 10, so nothing of a likelihood. A row gives the share of bins whose central 50, 80 and 95 % interval holds
 the true rate and beta; a star marks a share outside the binomial 99 % limits. "advised" is where the checks lead a
-user: each bin that "scaled" calls a misfit takes the noise model named there, once.
+user: a bin that "scaled" calls a misfit takes the noise model named there, the others the one named for all bins, once.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def coverage(counts: float, errors: str, bins: int, noises: list[str], seed: int
         found = result["diagnostics"]
         show(noise, held[noise], found.verdict.values, time.monotonic() - started)
         if noise == "scaled":
-            tries = np.where(found.verdict.values == "misfit", found.noise_to_try.values, "")
+            tries = np.where(found.verdict.values == "misfit", found.noise_to_try.values, found.attrs["noise_to_try"])
     if "scaled" in held:
         advised = np.stack([held.get(name or "scaled", held["scaled"])[..., bin] for bin, name in enumerate(tries)], -1)
         show("advised", advised, np.array([""]), 0.0)

@@ -165,9 +165,11 @@ def _parabola(column, tau, valid):
 
 
 def correlation_root(values, tau):
-    """Cholesky factor (..., tau, tau) of the correlations exp(-distance / error_range), distances in log10 tau."""
+    """Cholesky factor (..., tau, tau) of the correlations error_share exp(-distance / error_range), distances in log10
+    tau, of different points."""
     distance = np.abs(np.subtract.outer(np.log10(tau), np.log10(tau)))
-    return np.linalg.cholesky(np.exp(-distance / np.asarray(values["error_range"])[..., None, None]))
+    length, share = (np.asarray(values[name])[..., None, None] for name in ("error_range", "error_share"))
+    return np.linalg.cholesky(share * np.exp(-distance / length) + (1.0 - share) * np.eye(tau.size))
 
 
 def scattered(noise, values, tau, error, valid, rng):

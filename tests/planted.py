@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from uniformity import holm, p_value
 
 import bayesfit
-from bayesfit import _assemble, _estimate, _fit, _noise, _point, _posterior, _prepare, _sample
+from bayesfit import _estimate, _fit, _noise, _point, _posterior, _predict, _prepare, _sample
 from bayesfit._noise import Scatter
 from bayesfit._posterior import Posterior
 
@@ -50,7 +50,10 @@ PLACES = {
     ),
     "scaled": Place(SMALL("scaled", FLAT_PRIORS | {"error_scale": "LogNormal(0, 0.5)"}), 100),
     "correlated": Place(
-        SMALL("correlated", FLAT_PRIORS | {"error_range": "LogNormal(-1, 0.7)"}, {"error_scale": 1.0}), 150
+        SMALL(
+            "correlated", FLAT_PRIORS | {"error_range": "LogNormal(-1, 0.7)"}, {"error_scale": 1.0, "error_share": 0.95}
+        ),
+        150,
     ),
     "robust": Place(
         SMALL(
@@ -194,7 +197,7 @@ def engine_with(error):
 
 def forget_programs():
     """Nothing that the engine has traced is used again."""
-    for cached in (_point._quick, _point._careful, _estimate._surveying, _sample._advancing, _assemble._mean_curves):
+    for cached in (_point._quick, _point._careful, _estimate._surveying, _sample._advancing, _predict._fitted):
         cached.cache_clear()
 
 
@@ -371,7 +374,7 @@ def _(patch):
 
 @error("correlations are ignored", "correlated")
 def _(patch):
-    _change_scatter(patch, "correlated", lambda scatter: scatter._replace(correlation=0.0 * scatter.correlation))
+    _change_scatter(patch, "correlated", lambda scatter: scatter._replace(share=None))
 
 
 @error("the determinant of the correlations is lost", "correlated")

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 from scipy import stats
 
-from bayesfit._check import CHECKS, FEWEST_POINTS, check
+from bayesfit._check import CHECKS, FEWEST_POINTS, check, over_all
 
 RNG = np.random.default_rng(11)
 
@@ -39,3 +40,29 @@ def test_wrong_noise_is_seen_by_its_check(name):
 def test_too_few_points_say_nothing():
     assert np.isnan(list(check(RNG.standard_normal((3, FEWEST_POINTS - 1))).values())).all()
     assert np.isnan(list(check(np.full((3, 60), np.nan)).values())).all()
+
+
+def diagnostics(bins, correlation=0.0, **p):
+    """Of bins of 60 points whose residuals correlate so, and whose p-values are uniform but for those given."""
+    numbers = {name: ("q_bin", p.get(name, RNG.uniform(size=bins))) for name in CHECKS}
+    r = correlation + RNG.standard_normal(bins) / np.sqrt(60)
+    return xr.Dataset({**numbers, "points": ("q_bin", np.full(bins, 60)), "residual_correlation": ("q_bin", r)})
+
+
+def test_all_bins_together_see_what_none_sees_alone():
+    words, noise = over_all(diagnostics(200, correlation=0.1))
+    assert noise == "correlated"
+    assert "over all bins, neighbouring residuals correlate (0.1" in words
+    assert over_all(diagnostics(200, p_tails=RNG.uniform(size=200) ** 2))[1] == "robust"
+    assert over_all(diagnostics(200, p_trend=RNG.uniform(size=200) ** 2))[1] == "smooth"
+
+
+def test_all_bins_together_seldom_blame_right_noise():
+    """Four checks at three standard errors; p-values here are uniform, as they hardly ever are."""
+    blamed = [over_all(diagnostics(100))[1] for _ in range(1000)]
+    assert np.mean([bool(noise) for noise in blamed]) < 0.015
+
+
+def test_few_bins_together_say_nothing():
+    assert over_all(diagnostics(4, correlation=0.9)) == ("", "")
+    assert over_all(diagnostics(9, p_correlation=np.full(9, np.nan))) == ("", "")
