@@ -181,26 +181,28 @@ def _apart(evidence: Evidence) -> bool:
 
 
 def _misfit(evidence: Evidence, numbers: dict[str, float]) -> tuple[list[tuple[str, str]], str]:
-    """What the residuals refute, and the noise model to try."""
-    found, to_try = [], []
+    """What the residuals refute, and the noise model to try: that against the fault of the smallest p-value."""
+    found: list[str] = []
+    to_try: dict[str, float] = {}
     freedom = evidence.tau.size - evidence.free
     if freedom > 0 and numbers["p_chi2"] < LEAST_P:
         sd = numbers["reduced_chi2"] * np.sqrt(2.0 / freedom)
         found.append(f"reduced chi-square {numbers['reduced_chi2']:.3g} ± {sd:.1g}: wrong errors or wrong curve")
-        to_try.append("scaled")
+        to_try["scaled"] = 0.0  # before all others, since these infer a scale too
     if numbers["p_tails"] < LEAST_P:
         worst = evidence.tau[np.argmax(np.abs(evidence.scores.mean(axis=0)))]
         found.append(f"the point at tau = {worst:.3g} s is {numbers['largest_residual']:.1f} sd off")
-        to_try.append("robust")
+        to_try["robust"] = numbers["p_tails"]
     if numbers["p_correlation"] < LEAST_P:
         found.append(f"neighbouring residuals correlate ({numbers['residual_correlation']:.2f})")
-        to_try.append("correlated")
+        to_try["correlated"] = numbers["p_correlation"]
     if numbers["p_trend"] < LEAST_P:
         found.append("the residuals' size changes with the delay")
-        to_try.append("smooth")
+        to_try["smooth"] = numbers["p_trend"]
     if evidence.contrast < -NEGATIVE_CONTRAST_SIGMAS * evidence.contrast_sd:
         found.append(f"the curve rises: least-squares contrast {evidence.contrast:.3g}")
-    other = next((name for name in to_try if name != evidence.noise), "")
+    others = [name for name in to_try if name != evidence.noise]
+    other = min(others, key=lambda name: to_try[name], default="")
     if other:
         found[-1] += f"; try noise '{other}' or another model"
     return [("misfit", text) for text in found], other
