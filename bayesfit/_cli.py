@@ -30,6 +30,7 @@ def run(
     files: Annotated[list[Path], typer.Argument(help="Files of correlation data; each is recognised by its content.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results, one NAME.nc a file.")],
     model: Annotated[str | None, typer.Option(help="Model by name, or the path of a model file.")] = None,
+    noise: Annotated[str | None, typer.Option(help="Noise model by name.")] = None,
     pipeline: Annotated[str | None, typer.Option(help="Pipeline by name, instead of recognising the file.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings in TOML.")] = None,
     set_: Annotated[
@@ -44,13 +45,15 @@ def run(
     """
     from bayesfit._settings import load_settings
 
-    settings = load_settings(config, set_ or (), model=model, pipeline=pipeline)
+    settings = load_settings(config, set_ or (), model=model, noise=noise, pipeline=pipeline)
     _start_jax()
+    from bayesfit._noise import get_noise
     from bayesfit._plots import plot_fit
     from bayesfit._registry import get_model, get_pipeline
     from bayesfit._report import tally
     from bayesfit._run import outputs, run_file
 
+    get_noise(settings.noise)
     if settings.model is not None:
         get_model(settings.model)
     if settings.pipeline is not None:
@@ -161,6 +164,15 @@ def models() -> None:
 
     for name in list_models():
         found = get_model(name)
+        typer.echo(f"{name:24}{found.description}\n{'':24}{found.formula}")
+
+
+@app.command()
+def noises() -> None:
+    """List the noise models, with their formulas."""
+    from bayesfit._noise import NOISES
+
+    for name, found in NOISES.items():
         typer.echo(f"{name:24}{found.description}\n{'':24}{found.formula}")
 
 

@@ -140,3 +140,10 @@ def test_ctrl_c_keeps_the_draws_and_ends_soon(environment, tmp_path):
     assert time.monotonic() - asked < 60  # it waits for a compilation that is under way
     assert "interrupted" in errors
     assert "Traceback" not in errors
+
+
+def test_noise_models_are_listed_and_chosen(call):
+    listed = call("noises").stdout
+    assert all(name in listed for name in ("scaled", "robust", "correlated"))
+    wrong = call("run", "data/table_sim.csv", "-o", "unused", "--noise", "robst", code=2)
+    assert "Did you mean 'robust'" in wrong.stderr
