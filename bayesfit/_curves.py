@@ -202,7 +202,7 @@ def error_audit(data: xr.Dataset) -> dict[str, Any]:
     `errors_wrong`: whether it differs from 1 by more than a factor 1.5 and by more than 3 of its own standard errors.
     """
     ratio, sd = error_ratio(data)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore"):  # unknown, or neighbours that are all equal
         distance = np.abs(np.log(ratio))
         wrong = (distance > np.log(WRONG)) & (distance > 3.0 * sd)
     return {

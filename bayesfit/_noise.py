@@ -225,7 +225,7 @@ def _correlated(bin: Any) -> Scatter:
     kernel in log10 of the delay (the finite number of speckles)."""
     log_range = dist.Normal(*LOG_CORRELATION_RANGE)
     length = numpyro.sample("error_range", dist.TransformedDistribution(log_range, ExpTransform()))
-    share = numpyro.sample("error_share", dist.Beta(1.0, 3.0))
+    share = numpyro.sample("error_share", dist.Uniform(0.0, 1.0))
     return Scatter(_error_scale(), **chain(share, jnp.exp(-bin.gap / length), bin.valid))
 
 
