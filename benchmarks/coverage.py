@@ -36,16 +36,15 @@ def inside(result: xr.DataTree, truth: xr.Dataset) -> np.ndarray:
     return np.array(rows)
 
 
-def show(name: str, held: np.ndarray, verdicts: np.ndarray, seconds: float) -> None:
-    """One row: coverage of each parameter at each level, share of misfits, time."""
+def show(name: str, held: np.ndarray, rest: str = "") -> None:
+    """One row: coverage of each parameter at each level, and what else there is to say."""
     count = held.shape[-1]
     cells = []
     for parameter in held:
         for wanted, hits in zip(LEVELS, parameter.sum(axis=-1), strict=True):
             low, high = stats.binom.ppf([0.005, 0.995], count, wanted)
             cells.append(f"{100 * hits / count:5.1f}{' ' if low <= hits <= high else '*'}")
-    shares = f"{100 * np.mean(verdicts == 'misfit'):6.1f} {100 * np.mean(verdicts == 'ok'):6.1f}"
-    print(f"  {name:11}", *cells, shares, f"{1000 * seconds / count:8.1f}", flush=True)
+    print(f"  {name:11}", *cells, rest, flush=True)
 
 
 def coverage(counts: float, errors: str, bins: int, noises: list[str], seed: int) -> None:
@@ -59,12 +58,13 @@ def coverage(counts: float, errors: str, bins: int, noises: list[str], seed: int
         result = bayesfit.fit(data, noise=noise, seed=seed)
         held[noise] = inside(result, truth)
         found = result["diagnostics"]
-        show(noise, held[noise], found.verdict.values, time.monotonic() - started)
+        misfit, ok = (100 * np.mean(found.verdict.values == verdict) for verdict in ("misfit", "ok"))
+        show(noise, held[noise], f"{misfit:6.1f} {ok:6.1f} {1000 * (time.monotonic() - started) / bins:8.1f}")
         if noise == "scaled":
             tries = np.where(found.verdict.values == "misfit", found.noise_to_try.values, found.attrs["noise_to_try"])
     if "scaled" in held:
         advised = np.stack([held.get(name or "scaled", held["scaled"])[..., bin] for bin, name in enumerate(tries)], -1)
-        show("advised", advised, np.array([""]), 0.0)
+        show("advised", advised)
         print("  led to:", {str(name or "scaled"): int(np.sum(tries == name)) for name in np.unique(tries)})
 
 

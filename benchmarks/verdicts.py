@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import jax
 import numpy as np
+import xarray as xr
 
 import bayesfit
 from bayesfit import _sample
@@ -41,18 +42,17 @@ def noise(rng: np.random.Generator, sigma: np.ndarray) -> np.ndarray:
     return sigma * rng.standard_normal(sigma.shape)
 
 
-def data_of(rng: np.random.Generator, g2: np.ndarray, sigma: np.ndarray, wrong: bool = True) -> object:
+def data_of(rng: np.random.Generator, g2: np.ndarray, sigma: np.ndarray, wrong: bool = True) -> xr.Dataset:
     """The record, a tenth of the points masked, errors wrong by a factor of up to 10 a bin."""
     factor = np.exp(rng.uniform(np.log(0.3), np.log(10), (len(g2), 1))) if wrong else 1.0
     masked = rng.uniform(size=g2.shape) < 0.1
     return bayesfit.curves(TAU, np.where(masked, np.nan, g2), sigma / factor, **PRIORS)
 
 
-def planted(rng: np.random.Generator, kind: str, bins: int) -> tuple[object, dict]:
+def planted(rng: np.random.Generator, kind: str, bins: int) -> tuple[xr.Dataset, dict]:
     """Data of one kind of failure, and the settings to fit them with."""
     mean, sigma = healthy(rng, bins)
-    ones, settings = np.ones(bins), {}
-    exact = {"wrong": True}
+    ones, settings, wrong = np.ones(bins), {}, True
     good = noise(rng, sigma)
     if kind == "wrong model: two decays":
         contrast = (mean[:, 0] - 1) / 2
@@ -68,7 +68,7 @@ def planted(rng: np.random.Generator, kind: str, bins: int) -> tuple[object, dic
     elif kind == "wrong noise: grows":
         good = good * np.geomspace(0.2, 3, TAU.size)
     elif kind == "wrong noise: stated errors":
-        good, exact, settings = 2 * good, {"wrong": False}, {"noise": "stated"}
+        good, wrong, settings = 2 * good, False, {"noise": "stated"}
     elif kind == "decay before the window":
         mean = decay(1e5 * ones, ones, mean[:, 0] - 1)
     elif kind == "decay after the window":
@@ -84,7 +84,7 @@ def planted(rng: np.random.Generator, kind: str, bins: int) -> tuple[object, dic
     elif kind == "dead bin":
         mean = np.where(np.arange(TAU.size) < rng.integers(0, 4, (bins, 1)), mean, np.nan)
         mean[0, :] = decay(1.0, 1.0, 0.2)  # a record needs a bin that is alive
-    return data_of(rng, mean + good, sigma, **exact), settings
+    return data_of(rng, mean + good, sigma, wrong), settings
 
 
 KINDS = (
