@@ -1,6 +1,6 @@
 """Do intervals cover? Curves simulated through photons, fitted with every noise model.
 
-`uv run python benchmarks/coverage.py [--bins 1000] [--counts 0.1 1.0] [--noise scaled ...]`
+`uv run python benchmarks/interval_coverage.py [--bins 1000] [--counts 0.1 1.0] [--noise scaled ...]`
 
 The curves come from `photons.py`: speckle, Poisson counts, multi-tau correlation, errors as APS 8-ID states them, right
 and wrong by 10, so nothing of a likelihood. A row gives the share of bins whose central 50, 80 and 95 % interval holds
