@@ -12,6 +12,7 @@ from bayesfit._curves import error_audit
 from bayesfit._devices import take
 from bayesfit._estimate import Estimate
 from bayesfit._lane import MAX_TREE_DEPTH
+from bayesfit._noise import NOISES
 from bayesfit._point import PointEstimate
 from bayesfit._predict import BINS, check_groups, fitted, groups
 from bayesfit._prepare import Problem
@@ -52,16 +53,17 @@ def assemble(
         "constant_data": curves.drop_vars("g2").assign(pinned),
         "point_estimate": classical_fit(problem, usable, points, count),
         "fit_curve": band,
-        "diagnostics": diagnostics.assign_attrs(_pooled(diagnostics, settings.noise)),
+        "diagnostics": diagnostics.assign_attrs(_pooled(diagnostics, settings.noise, curves)),
         **groups(check_groups(settings.include), problem, usable, keys, sampled, curves),
     }
     return tree(made, curves, _attrs(curves, problem, settings))
 
 
-def _pooled(diagnostics: xr.Dataset, noise: str) -> dict[str, str]:
+def _pooled(diagnostics: xr.Dataset, noise: str, curves: xr.Dataset) -> dict[str, str]:
     """What the residuals of all bins together say of the noise model."""
-    refuted, to_try = over_all(diagnostics)
-    return {"refuted": refuted, "noise_to_try": "" if to_try == noise else to_try}
+    refuted, to_try = over_all(diagnostics, noise)
+    suits = to_try and to_try != noise and (curves.attrs.get("delays", 1) or not NOISES[to_try].delays)
+    return {"refuted": refuted, "noise_to_try": to_try if suits else ""}
 
 
 def _means(draws: Draws | None, usable: np.ndarray, count: int) -> dict[str, Any]:
@@ -224,6 +226,7 @@ def _verdicts(
                 scores=scores.get(place, np.zeros((0, int(valid.sum())))),
                 chi2=float(np.sum(residual**2)),
                 tau=curves.tau.values[valid],
+                delays=bool(curves.attrs.get("delays", 1)),
                 free=needed,
                 contrast=_number(classical, "contrast", bin),
                 contrast_sd=_number(classical, "contrast_sd", bin),

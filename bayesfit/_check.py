@@ -12,8 +12,15 @@ import numpy as np
 import xarray as xr
 from scipy import special, stats
 
+from bayesfit._noise import CORRELATED, SPECKLE, share_at
+
 FEWEST_POINTS = 8
 FEWEST_FOR_KURTOSIS = 20
+
+SUSPECT = 0.1  # p_correlation below which it is asked how the residuals correlate
+SHARES = (0.2, 0.5, 0.8, 0.95)
+RANGES = (0.03, 0.1, 0.3, 1.0)  # decades
+TIMES = 6  # over the delay window
 
 FEWEST_BINS = 5
 CLEAR = 3.0  # standard errors
@@ -40,7 +47,42 @@ def check(scores: np.ndarray) -> dict[str, float]:
     return dict(zip(CHECKS, (float(np.median(p)) for p in values), strict=True))
 
 
-def over_all(diagnostics: xr.Dataset) -> tuple[str, str]:
+def speckle_evidence(scores: np.ndarray, tau: np.ndarray) -> float:
+    """How much likelier the scores (draw, point) at delays (point,) make correlations as noise "speckle" has them than
+    as "correlated" has them: the difference of the log likelihoods of the draws' mean, each at its best strength and
+    range of a few, with the scale profiled out."""
+    share, strength = np.meshgrid(SHARES, RANGES)
+    in_decades = np.exp(-CORRELATED.layout(tau) / strength.ravel())
+    found = _likelihoods(scores.mean(axis=0), np.broadcast_to(share.ravel(), in_decades.shape), in_decades)
+    share, time = np.meshgrid(SHARES, np.geomspace(tau[0], tau[-1], TIMES + 1)[:-1])
+    gap, spacing = SPECKLE.layout(tau).T[:, :, None]
+    found_speckle = _likelihoods(scores.mean(axis=0), share_at(share.ravel(), spacing), np.exp(-gap / time.ravel()))
+    return float(np.max(found_speckle) - np.max(found))
+
+
+def _likelihoods(scores: np.ndarray, share: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """Log likelihoods (chain,) of scores (point,) under several chains as `_chain` defines them, from the share and the
+    memory (point, chain); the scale is profiled out, and what they have in common is left out."""
+    load = np.sqrt(share)
+    mean, variance, square, volume = np.zeros(share.shape[1]), np.ones(share.shape[1]), 0.0, 0.0
+    for place, score in enumerate(scores):
+        mean, variance = memory[place] * mean, 1.0 - memory[place] ** 2 * (1.0 - variance)
+        total = share[place] * variance + 1.0 - share[place]
+        off = score - load[place] * mean
+        square, volume = square + off**2 / total, volume + np.log(total)
+        gain = load[place] * variance / total
+        mean, variance = mean + gain * off, (1.0 - gain * load[place]) * variance
+    return -0.5 * (scores.size * np.log(square) + volume)
+
+
+def correlated_like(evidence: float, noise: str) -> str:
+    """The noise model to try where residuals under `noise` correlate: of "speckle" and "correlated" the likelier one,
+    or the one that is not in use."""
+    others = [name for name in (SPECKLE.name, CORRELATED.name) if name != noise]
+    return others[0] if evidence >= 0 or len(others) == 1 else others[1]
+
+
+def over_all(diagnostics: xr.Dataset, noise: str = "scaled") -> tuple[str, str]:
     """What the residuals of all bins together refute, in words, and the noise model to try; "" where nothing.
 
     A fault too small for any one bin shows in the mean of the neighbours' correlation over all bins, whose standard
@@ -55,7 +97,7 @@ def over_all(diagnostics: xr.Dataset) -> tuple[str, str]:
     sd = 1.0 / np.sqrt(np.sum(points))
     if abs(correlation) > CLEAR * sd:
         words = f"over all bins, neighbouring residuals correlate ({correlation:.3f} ± {sd:.1g})"
-        return words, "correlated"
+        return words, correlated_like(float(diagnostics.speckle_evidence.sum()), noise)
     for name, (words, noise) in POOLED.items():
         p = np.clip(diagnostics[name].values[done], 1e-12, 1.0 - 1e-12)
         if -np.sum(special.ndtri(p)) / np.sqrt(p.size) > CLEAR:

@@ -163,7 +163,7 @@ def _with_noise(posterior: Posterior, bin: Bin, z: Any) -> Any:
 
 def _noise_guess(posterior: Posterior, bin: Bin, z: Any) -> Any:
     rms = jnp.sqrt(jnp.mean(posterior.residual(z, bin) ** 2, where=bin.valid))
-    return posterior.unconstrain_noise({**posterior.noise.start(rms), **bin.fixed}, bin)
+    return posterior.unconstrain_noise({**posterior.noise.start(rms, bin), **bin.fixed}, bin)
 
 
 def _noise_information(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
@@ -176,7 +176,7 @@ def _noise_information(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) ->
     def moments(z: Any) -> tuple[Any, Any]:
         scatter, _, _ = posterior.scatter(z, bin)
         log_scale = jnp.log(scatter.scale * (1.0 if scatter.relative is None else scatter.relative))
-        neighbours = None if scatter.share is None else scatter.share * scatter.memory
+        neighbours = None if scatter.chain is None else scatter.chain.neighbours()
         return jnp.broadcast_to(log_scale, bin.valid.shape), neighbours
 
     slopes, correlation_slopes = jax.jacfwd(moments)(z)

@@ -12,13 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import ndtri
 from numpyro.distributions.transforms import ExpTransform
+from scipy import stats
 
+from bayesfit._chain import Chain, chain
 from bayesfit._errors import SettingsError, nearest
 from bayesfit._model import Parameter
 
@@ -31,50 +33,28 @@ class Scatter(NamedTuple):
     """How the standardised residuals (g2 - mean) / g2_err of one bin scatter.
 
     `scale`: standard deviation (of a Student-t: scale), one number; `relative` (tau,): a further factor for each delay;
-    `share`: how much of the variance is correlated; `memory`, `gain`, `innovation` (tau,): what `chain` makes of it;
-    `freedom`: degrees of freedom of a Student-t. None: a factor of 1, no correlation, a normal.
+    `chain`: correlations; `freedom`: degrees of freedom of a Student-t. None: a factor of 1, no correlation, a normal.
     """
 
     scale: Any
     relative: Any = None
-    share: Any = None
-    memory: Any = None
-    gain: Any = None
-    innovation: Any = None
+    chain: Chain | None = None
     freedom: Any = None
 
     def whiten(self, bin: Any, *columns: Any) -> tuple[Any, ...]:
         """Columns (tau,) in coordinates where the noise is independent and of one `scale`; 0 stays where not valid.
-
-        Linear, and of O(tau): the correlated part is a Markov chain (an Ornstein-Uhlenbeck process), so that a Kalman
-        filter's innovations are white (Hartikainen & Sarkka 2010).
-        """
+        Linear, and of O(tau)."""
         if self.relative is not None:
             columns = tuple(column / self.relative for column in columns)
-        if self.share is None:
+        if self.chain is None:
             return columns
-
-        def step(means: Any, point: tuple[Any, ...]) -> tuple[Any, Any]:
-            value, memory, gain = point
-            off = value - memory * means
-            return memory * means + gain * off, off
-
-        values = jnp.stack(columns, axis=-1)
-        _, off = jax.lax.scan(step, jnp.zeros_like(values[0]), (values, self.memory, self.gain))
-        white = jnp.where(bin.valid[:, None], off * self.innovation[:, None] ** -0.5, 0.0)
+        white = jnp.where(bin.valid[:, None], self.chain.whiten(jnp.stack(columns, axis=-1)), 0.0)
         return tuple(white[:, place] for place in range(len(columns)))
 
-    def color(self, white: Any, bin: Any) -> Any:
+    def color(self, white: Any) -> Any:
         """What `whiten` turns into this column (tau,)."""
-        if self.share is not None:
-
-            def step(mean: Any, point: tuple[Any, ...]) -> tuple[Any, Any]:
-                off, memory, gain = point
-                return memory * mean + gain * off, memory * mean + off
-
-            off = white * jnp.sqrt(self.innovation)
-            _, white = jax.lax.scan(step, jnp.zeros_like(white[0]), (off, self.memory, self.gain))
-        return white if self.relative is None else white * self.relative
+        column = white if self.chain is None else self.chain.color(white)
+        return column if self.relative is None else column * self.relative
 
     def sigma(self, bin: Any) -> Any:
         """Standard deviation of g2 (of a Student-t: scale) at each delay (tau,), NaN where not valid."""
@@ -86,8 +66,8 @@ class Scatter(NamedTuple):
         volume = jnp.sum(bin.valid) * jnp.log(self.scale)
         if self.relative is not None:
             volume += jnp.sum(jnp.where(bin.valid, jnp.log(self.relative), 0.0))
-        if self.share is not None:
-            volume += 0.5 * jnp.sum(jnp.where(bin.valid, jnp.log(self.innovation), 0.0))
+        if self.chain is not None:
+            volume += 0.5 * jnp.sum(jnp.where(bin.valid, jnp.log(self.chain.innovation), 0.0))
         return volume
 
     @property
@@ -107,15 +87,13 @@ class Scatter(NamedTuple):
         """
         sigma = self.scale * (jnp.ones_like(residual) if self.relative is None else self.relative)
         unit = residual / sigma
-        if self.share is None:
+        if self.chain is None:
             density = self.unit.log_prob(unit)
         else:
-            place = jnp.cumsum(-jnp.log(jnp.maximum(self.memory, jnp.finfo(unit.dtype).tiny)))
-            both = bin.valid[:, None] & bin.valid
-            correlation = jnp.where(both, self.share * jnp.exp(-jnp.abs(place[:, None] - place)), 0.0)
-            inverse = jnp.linalg.inv(jnp.where(jnp.eye(len(place), dtype=bool), 1.0, correlation))
-            precision = jnp.diagonal(inverse)
-            density = dist.Normal(0.0, 1.0).log_prob(inverse @ unit / jnp.sqrt(precision)) + 0.5 * jnp.log(precision)
+            root = jnp.where(bin.valid[:, None], self.chain.whiten(jnp.eye(unit.size)), 0.0)
+            precision = jnp.where(bin.valid, jnp.sum(root**2, axis=0), 1.0)
+            density = dist.Normal(0.0, 1.0).log_prob(root.T @ (root @ unit) / jnp.sqrt(precision))
+            density += 0.5 * jnp.log(precision)
         return jnp.where(bin.valid, density - jnp.log(sigma), 0.0)
 
     def scores(self, residual: Any, bin: Any) -> Any:
@@ -126,21 +104,6 @@ class Scatter(NamedTuple):
             tail = jnp.maximum(self.unit.cdf(-jnp.abs(white)), jnp.finfo(white.dtype).tiny)
             white = -jnp.sign(white) * ndtri(tail)
         return jnp.where(bin.valid, white, 0.0)
-
-
-def chain(share: Any, memory: Any, valid: Any) -> dict[str, Any]:
-    """The correlated part of a scatter, from its share of the variance and `memory` (tau,), its correlation with the
-    delay before: the Kalman filter's gain and variance of the innovation at each delay, over that of a point alone."""
-
-    def step(variance: Any, point: tuple[Any, Any]) -> tuple[Any, tuple[Any, Any]]:
-        memory, valid = point
-        variance = memory**2 * variance + (1.0 - memory) * (1.0 + memory) * share
-        total = variance + 1.0 - share
-        gain = jnp.where(valid, variance / total, 0.0)
-        return (1.0 - gain) * variance, (gain, total)
-
-    _, (gain, innovation) = jax.lax.scan(step, share, (memory, valid))
-    return {"share": share, "memory": memory, "gain": gain, "innovation": innovation}
 
 
 class Observed(dist.Distribution):
@@ -161,7 +124,7 @@ class Observed(dist.Distribution):
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
         """Curves (..., tau); the mean itself where not valid."""
         white = self.scatter.unit.sample(key, (*sample_shape, *self.event_shape)) * self.scatter.scale
-        color = jnp.vectorize(lambda w: self.scatter.color(w, self.bin), signature="(t)->(t)")
+        color = jnp.vectorize(self.scatter.color, signature="(t)->(t)")
         error = jnp.where(self.bin.valid, 1.0 / jnp.where(self.bin.valid, self.bin.unit, 1.0), 0.0)
         return self.mean_curve + error * color(white)
 
@@ -172,21 +135,23 @@ class Noise:
 
     Args:
         name: how users call it.
-        program: NumPyro program `bin -> Scatter`, for the points of one bin: `tau`, `valid` and `gap`.
-        start: `rms -> start values`, from the root mean square standardised residual of a least-squares fit.
+        program: NumPyro program `bin -> Scatter`, for the points of one bin: `tau`, `valid` and `layout`.
+        start: `(rms, bin) -> start values`, from the root mean square standardised residual of a least-squares fit.
         normal: True where whitened residuals are normal, so that the amplitudes can be integrated out in closed form.
         stated: whether residuals are standardised by the stated errors, or left in the units of g2.
         delays: whether it needs delays, positive ones, and not just any x.
+        layout: `tau -> (tau, columns)`, what the program needs to know of the delays and finds in `bin.layout`.
         parameters: the sampled parameters, described.
         formula, reference: of the scatter.
     """
 
     name: str
     program: Callable[[Any], Scatter]
-    start: Callable[[Any], dict[str, Any]]
+    start: Callable[[Any, Any], dict[str, Any]]
     normal: bool = True
     stated: bool = True
     delays: bool = False
+    layout: Callable[[np.ndarray], np.ndarray] = lambda tau: np.zeros((tau.size, 0))
     parameters: tuple[Parameter, ...] = ()
     description: str = ""
     formula: str = ""
@@ -220,24 +185,64 @@ def _smooth(bin: Any) -> Scatter:
     return Scatter(sigma, relative=jnp.exp(slope * x + curvature * (x**2 - 1.0 / 3.0)))
 
 
+def _log_gaps(tau: np.ndarray) -> np.ndarray:
+    """Distance of each delay from the one before, in decades; (tau, 1)."""
+    return np.diff(np.log10(tau), prepend=np.log10(tau[0]))[:, None]
+
+
 def _correlated(bin: Any) -> Scatter:
-    """A share of the variance is independent from point to point (counts), the rest correlates with an exponential
-    kernel in log10 of the delay (the finite number of speckles)."""
+    """A share of the variance is independent from point to point, the rest correlates with an exponential kernel in
+    log10 of the delay."""
     log_range = dist.Normal(*LOG_CORRELATION_RANGE)
     length = numpyro.sample("error_range", dist.TransformedDistribution(log_range, ExpTransform()))
     share = numpyro.sample("error_share", dist.Uniform(0.0, 1.0))
-    return Scatter(_error_scale(), **chain(share, jnp.exp(-bin.gap / length), bin.valid))
+    memory = jnp.exp(-bin.layout[:, 0] / length)
+    return Scatter(_error_scale(), chain=chain(jnp.broadcast_to(share, memory.shape), memory, bin.valid))
+
+
+def _speckle_layout(tau: np.ndarray) -> np.ndarray:
+    """Distance of each delay from the one before in s, and the spacing of the delays about it over the geometric mean
+    of all spacings; (tau, 2)."""
+    spacing = np.ones(tau.size)
+    used = slice(0, np.argmax(tau == tau[-1]) + 1)  # what follows is padding
+    if tau[0] < tau[-1]:
+        found = np.gradient(tau[used])
+        spacing[used] = np.where(found > 0, found, np.min(found[found > 0]))
+        spacing /= stats.gmean(spacing[used])
+    return np.stack([np.diff(tau, prepend=tau[0]), spacing], axis=-1)
+
+
+def _middle(tau: Any) -> Any:
+    return jnp.sqrt(tau[0] * tau[-1])
+
+
+def _speckle(bin: Any) -> Scatter:
+    """The noise of finitely many photons and finitely many speckles.
+
+    Photon pairs are counted independently at each delay; a correlator that averages over longer times at longer delays
+    counts more of them there, so that their part of the variance falls as the delays' spacing grows. Speckles come and
+    go in about the time of the decay itself, so that errors of delays that differ by less are the same (Bartlett 1946).
+    """
+    time = numpyro.sample("speckle_time", dist.LogUniform(bin.tau[0], bin.tau[-1]))
+    share = numpyro.sample("speckle_share", dist.Uniform(0.0, 1.0))
+    gap, spacing = bin.layout[:, 0], bin.layout[:, 1]
+    return Scatter(_error_scale(), chain=chain(share_at(share, spacing), jnp.exp(-gap / time), bin.valid))
+
+
+def share_at(share: Any, spacing: Any) -> Any:
+    """The share of the variance that speckles have at a delay, from that at the mean spacing."""
+    return share * spacing / (share * spacing + 1.0 - share)
 
 
 def _robust(bin: Any) -> Scatter:
     return Scatter(_error_scale(), freedom=numpyro.sample("error_freedom", dist.Gamma(2.0, 0.1)))
 
 
-def _start_scale(rms: Any) -> dict[str, Any]:
+def _start_scale(rms: Any, bin: Any) -> dict[str, Any]:
     return {"error_scale": jnp.maximum(rms, 2.0 * SMALLEST_SCALE)}
 
 
-def _start_sigma(rms: Any) -> dict[str, Any]:
+def _start_sigma(rms: Any, bin: Any) -> dict[str, Any]:
     return {"sigma": jnp.maximum(rms, 2.0 * SMALLEST_SCALE**2)}
 
 
@@ -247,7 +252,7 @@ SIGMA_PARAMETER = Parameter("sigma", "", r"\sigma", "standard deviation of g2 (s
 STATED = Noise(
     name="stated",
     program=lambda bin: Scatter(1.0),
-    start=lambda rms: {},
+    start=lambda rms, bin: {},
     description="normal with the file's errors as they stand",
     formula="g2 ~ Normal(mean, g2_err)",
 )
@@ -274,7 +279,7 @@ INFERRED = Noise(
 SMOOTH = Noise(
     name="smooth",
     program=_smooth,
-    start=lambda rms: {**_start_sigma(rms), "sigma_slope": 0.0, "sigma_curvature": 0.0},
+    start=lambda rms, bin: {**_start_sigma(rms, bin), "sigma_slope": 0.0, "sigma_curvature": 0.0},
     stated=False,
     delays=True,
     parameters=(
@@ -289,7 +294,7 @@ SMOOTH = Noise(
 ROBUST = Noise(
     name="robust",
     program=_robust,
-    start=lambda rms: {"error_scale": jnp.maximum(0.7 * rms, 2.0 * SMALLEST_SCALE), "error_freedom": 8.0},
+    start=lambda rms, bin: {"error_scale": jnp.maximum(0.7 * rms, 2.0 * SMALLEST_SCALE), "error_freedom": 8.0},
     normal=False,
     parameters=(
         ERROR_SCALE,
@@ -303,8 +308,13 @@ ROBUST = Noise(
 CORRELATED = Noise(
     name="correlated",
     program=_correlated,
-    start=lambda rms: {**_start_scale(rms), "error_range": math.exp(LOG_CORRELATION_RANGE[0]), "error_share": 0.3},
+    start=lambda rms, bin: {
+        **_start_scale(rms, bin),
+        "error_range": math.exp(LOG_CORRELATION_RANGE[0]),
+        "error_share": 0.3,
+    },
     delays=True,
+    layout=_log_gaps,
     parameters=(
         ERROR_SCALE,
         Parameter("error_range", "decades", r"\ell", "distance in log10 tau over which errors stay correlated"),
@@ -315,7 +325,24 @@ CORRELATED = Noise(
     reference="Hartikainen & Sarkka, IEEE MLSP (2010)",
 )
 
-NOISES = {noise.name: noise for noise in (SCALED, STATED, INFERRED, SMOOTH, ROBUST, CORRELATED)}
+SPECKLE = Noise(
+    name="speckle",
+    program=_speckle,
+    start=lambda rms, bin: {**_start_scale(rms, bin), "speckle_time": _middle(bin.tau), "speckle_share": 0.3},
+    delays=True,
+    layout=_speckle_layout,
+    parameters=(
+        ERROR_SCALE,
+        Parameter("speckle_time", "s", r"\tau_s", "difference of delays over which errors stay correlated"),
+        Parameter("speckle_share", "", "f", "share of the noise's variance that is correlated, at the mean spacing"),
+    ),
+    description="normal, the noise of finitely many photons and speckles; the file's errors times one factor a bin",
+    formula="correlation of two errors = sqrt(f_1 f_2) exp(-|tau_1 - tau_2| / speckle_time), f / (1 - f) in proportion "
+    "to the delays' spacing",
+    reference="Bartlett, J. R. Stat. Soc. Suppl. 8, 27 (1946); Hartikainen & Sarkka, IEEE MLSP (2010)",
+)
+
+NOISES = {noise.name: noise for noise in (SCALED, STATED, INFERRED, SMOOTH, ROBUST, CORRELATED, SPECKLE)}
 
 
 def get_noise(name: str) -> Noise:

@@ -37,16 +37,16 @@ Values = dict[str, Any]
 class Bin(NamedTuple):
     """The data of one bin, or, with a leading axis, of many.
 
-    `tau`, `y` = g2 / g2_err, `unit` = 1 / g2_err (both 0 where not valid) and `valid` have shape (tau,); so does `gap`,
-    the distance from the delay before in log10, where the noise asks for it. `log_constant` is what
-    `Posterior.log_constant` says; `fixed` and `priors` hold the values given for this bin.
+    `tau`, `y` = g2 / g2_err, `unit` = 1 / g2_err (both 0 where not valid) and `valid` have shape (tau,); `layout` (tau,
+    columns) is what the noise asks to know of the delays. `log_constant` is what `Posterior.log_constant` says; `fixed`
+    and `priors` hold the values given for this bin.
     """
 
     tau: Any
     y: Any
     unit: Any
     valid: Any
-    gap: Any
+    layout: Any
     log_constant: Any
     fixed: Values
     priors: dict[str, Values]

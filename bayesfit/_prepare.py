@@ -204,7 +204,8 @@ def _sites(model: Model, length: int) -> Mapping[str, dist.Distribution]:
 def _noise_sites(noise: Noise, length: int) -> Mapping[str, dist.Distribution]:
     """The sample sites of a noise model for so many delays, by name."""
     delays, flags = (jax.ShapeDtypeStruct((length,), kind) for kind in (float, bool))
-    return _trace(noise.program, (Bin(delays, delays, delays, flags, delays, None, {}, {}),))
+    layout = jax.ShapeDtypeStruct(noise.layout(np.arange(1.0, length + 1.0)).shape, float)
+    return _trace(noise.program, (Bin(delays, delays, delays, flags, layout, None, {}, {}),))
 
 
 def _trace(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, Any]:
@@ -325,13 +326,13 @@ def _bins(data: xr.Dataset, noise: Noise, fixed: Mapping[str, np.ndarray], prior
     def spread(value: np.ndarray) -> np.ndarray:
         return np.broadcast_to(value, (count,)).astype(float)
 
-    gap = np.diff(np.log10(tau), prepend=np.log10(tau[0])) if noise.delays else np.zeros(0)
+    layout = noise.layout(tau)
     return Bin(
         tau=np.broadcast_to(tau, (count, padded)).copy(),
         y=y,
         unit=unit,
         valid=valid,
-        gap=np.broadcast_to(gap, (count, gap.size)).copy(),
+        layout=np.broadcast_to(layout, (count, *layout.shape)).copy(),
         log_constant=np.zeros(count),
         fixed={name: spread(value) for name, value in fixed.items()},
         priors={name: {key: spread(v) for key, v in prior.values.items()} for name, prior in priors.items()},

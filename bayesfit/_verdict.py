@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesfit._check import CHECKS, check, neighbour_correlation
+from bayesfit._check import CHECKS, SUSPECT, check, correlated_like, neighbour_correlation, speckle_evidence
+from bayesfit._noise import NOISES
 from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 
 LARGEST_DEEP_SHARE = 0.01
@@ -36,9 +37,9 @@ class Evidence:
     `mode_potential`: lowest potential seen before; `sampled`: number of sampled coordinates; `prior_quantiles`:
     parameter name to evenly spaced quantiles of its prior; `noise`: the noise model's name; `scores`: normal scores
     (draw, point) of the residuals of the valid points; `chi2`: sum of squares of the residuals from the posterior mean
-    curve, in stated errors; `tau` of the valid points; `free`: number of free numbers of the curve; `contrast`,
-    `contrast_sd`: the least-squares contrast and its standard error, NaN where the model has none; `max_tree_depth`;
-    `wanted`: draws asked for.
+    curve, in stated errors; `tau` of the valid points, and whether they are `delays`; `free`: number of free numbers of
+    the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard error, NaN where the model has
+    none; `max_tree_depth`; `wanted`: draws asked for.
     """
 
     draws: dict[str, np.ndarray]
@@ -53,6 +54,7 @@ class Evidence:
     scores: np.ndarray
     chi2: float
     tau: np.ndarray
+    delays: bool
     free: int
     contrast: float
     contrast_sd: float
@@ -83,6 +85,7 @@ NUMBERS = {
     "residual_correlation": "correlation of neighbouring residuals, as white as the noise model makes them",
     "largest_residual": "largest residual in standard deviations of the noise model",
     **CHECKS,
+    "speckle_evidence": "log likelihood of correlations as noise 'speckle' has them less that as 'correlated' has them",
 }
 
 
@@ -122,6 +125,8 @@ def _numbers(evidence: Evidence) -> dict[str, float]:
     rhat, bulk, tail = map(float, evidence.convergence)
     freedom = len(evidence.tau) - evidence.free
     scores = evidence.scores
+    p_values = check(scores)
+    suspect = evidence.delays and p_values["p_correlation"] < SUSPECT
     return {
         "r_hat": rhat,
         "ess_bulk": 0.0 if np.isnan(bulk) else bulk,
@@ -134,7 +139,8 @@ def _numbers(evidence: Evidence) -> dict[str, float]:
         "reduced_chi2": evidence.chi2 / freedom if freedom > 0 else float("nan"),
         "residual_correlation": float(np.mean(neighbour_correlation(scores))) if scores.size else float("nan"),
         "largest_residual": float(np.max(np.abs(scores.mean(axis=0)))) if scores.size else float("nan"),
-        **check(scores),
+        **p_values,
+        "speckle_evidence": speckle_evidence(scores, evidence.tau) if suspect else float("nan"),
     }
 
 
@@ -195,13 +201,13 @@ def _misfit(evidence: Evidence, numbers: dict[str, float]) -> tuple[list[tuple[s
         to_try["robust"] = numbers["p_tails"]
     if numbers["p_correlation"] < LEAST_P:
         found.append(f"neighbouring residuals correlate ({numbers['residual_correlation']:.2f})")
-        to_try["correlated"] = numbers["p_correlation"]
+        to_try[correlated_like(numbers["speckle_evidence"], evidence.noise)] = numbers["p_correlation"]
     if numbers["p_trend"] < LEAST_P:
         found.append("the residuals' size changes with the delay")
         to_try["smooth"] = numbers["p_trend"]
     if evidence.contrast < -NEGATIVE_CONTRAST_SIGMAS * evidence.contrast_sd:
         found.append(f"the curve rises: least-squares contrast {evidence.contrast:.3g}")
-    others = [name for name in to_try if name != evidence.noise]
+    others = [name for name in to_try if name != evidence.noise and (evidence.delays or not NOISES[name].delays)]
     other = min(others, key=lambda name: to_try[name], default="")
     if other:
         found[-1] += f"; try noise '{other}' or another model"

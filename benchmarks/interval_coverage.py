@@ -23,7 +23,7 @@ import bayesfit
 
 LEVELS = (0.5, 0.8, 0.95)
 PARAMETERS = ("rate", "beta")
-NOISES = ("stated", "scaled", "inferred", "smooth", "robust", "correlated")
+NOISES = ("stated", "scaled", "inferred", "smooth", "robust", "correlated", "speckle")
 
 
 def inside(result: xr.DataTree, truth: xr.Dataset) -> np.ndarray:

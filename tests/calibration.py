@@ -35,6 +35,7 @@ ALPHA = 0.01
 LARGEST = 255  # rank, and number of draws among which a truth is ranked
 AT_ONCE = 1000  # curves in one dataset
 QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}  # for programs that run once
+CORRELATED, SPECKLE = ("error_range", "error_share"), ("speckle_time", "speckle_share")
 CONVERGED = ("ok", "not_identified", "misfit")
 LIKELIHOOD = "log_likelihood"
 AMPLITUDES = {"contrast": "TruncatedNormal(0.15, 0.2, low=0)", "baseline": "Normal(1, 0.1)"}
@@ -151,6 +152,7 @@ def deviation(noise, values, tau, error, valid):
         "scaled": lambda: column["error_scale"] * error,
         "robust": lambda: column["error_scale"] * error,
         "correlated": lambda: column["error_scale"] * error,
+        "speckle": lambda: column["error_scale"] * error,
         "inferred": lambda: column["sigma"] * np.ones(tau.size),
         "smooth": lambda: column["sigma"] * _parabola(column, tau, valid),
     }
@@ -164,12 +166,17 @@ def _parabola(column, tau, valid):
     return np.exp(column["sigma_slope"] * x + column["sigma_curvature"] * (x**2 - 1.0 / 3.0))
 
 
-def correlation_root(values, tau):
-    """Cholesky factor (..., tau, tau) of the correlations error_share exp(-distance / error_range), distances in log10
-    tau, of different points."""
-    distance = np.abs(np.subtract.outer(np.log10(tau), np.log10(tau)))
-    length, share = (np.asarray(values[name])[..., None, None] for name in ("error_range", "error_share"))
-    return np.linalg.cholesky(share * np.exp(-distance / length) + (1.0 - share) * np.eye(tau.size))
+def correlation_root(noise, values, tau, valid):
+    """Cholesky factor (..., point, point) of the correlations of the valid points: share exp(-distance / range) for
+    different ones. "correlated" has one share and distances in log10 tau; "speckle" has distances in tau, and a share
+    with odds that grow with the spacing of the delays."""
+    x, names = (np.log10(tau), CORRELATED) if noise == "correlated" else (tau, SPECKLE)
+    length, share = (np.asarray(values[name])[..., None] for name in names)
+    odds = share / (1.0 - share) * (1.0 if noise == "correlated" else np.gradient(tau) / stats.gmean(np.gradient(tau)))
+    load = np.sqrt(odds / (1.0 + odds) * np.ones(tau.size))[..., valid]
+    kernel = np.exp(-np.abs(np.subtract.outer(x[valid], x[valid])) / length[..., None])
+    unit = np.eye(kernel.shape[-1], dtype=bool)
+    return np.linalg.cholesky(np.where(unit, 1.0, load[..., :, None] * kernel * load[..., None, :]))
 
 
 def scattered(noise, values, tau, error, valid, rng):
@@ -177,8 +184,9 @@ def scattered(noise, values, tau, error, valid, rng):
     unit = rng.standard_normal(tau.size)
     if noise == "robust":
         unit = rng.standard_t(values["error_freedom"], tau.size)
-    if noise == "correlated":
-        unit = correlation_root(values, tau) @ unit
+    if noise in ("correlated", "speckle"):
+        unit = np.where(valid, 0.0, np.nan)
+        unit[valid] = correlation_root(noise, values, tau, valid) @ rng.standard_normal(int(valid.sum()))
     return unit * deviation(noise, values, tau, error, valid)
 
 
@@ -188,9 +196,9 @@ def log_likelihood(setting, values, tau, g2, error, valid):
     unit = (g2[valid] - mean_curve(setting, values, tau[valid])) / sd
     if setting.noise == "robust":
         return np.sum(stats.t.logpdf(unit, values["error_freedom"][..., None]) - np.log(sd), axis=-1)
-    if setting.noise != "correlated":
+    if setting.noise not in ("correlated", "speckle"):
         return np.sum(stats.norm.logpdf(unit) - np.log(sd), axis=-1)
-    root = correlation_root(values, tau[valid])
+    root = correlation_root(setting.noise, values, tau, valid)
     volume = np.sum(np.log(np.diagonal(root, axis1=-2, axis2=-1)) + np.log(sd), axis=-1)
     return np.sum(stats.norm.logpdf(np.linalg.solve(root, unit[..., None])[..., 0]), axis=-1) - volume
 

@@ -374,7 +374,7 @@ def _(patch):
 
 @error("correlations are ignored", "correlated")
 def _(patch):
-    _change_scatter(patch, "correlated", lambda scatter: scatter._replace(share=None))
+    _change_scatter(patch, "correlated", lambda scatter: scatter._replace(chain=None))
 
 
 @error("the determinant of the correlations is lost", "correlated")
@@ -384,7 +384,7 @@ def _(patch):
 
 @error("neighbours' distances are natural logarithms", "correlated", level="data")
 def _(patch):
-    _change_bins(patch, lambda bins: bins._replace(gap=np.log(10.0) * bins.gap))
+    _change_bins(patch, lambda bins: bins._replace(layout=np.log(10.0) * bins.layout))
 
 
 @error("the Student-t is not normalised", "robust")

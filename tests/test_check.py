@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from bayesfit._check import CHECKS, FEWEST_POINTS, check, over_all
+from bayesfit._check import CHECKS, FEWEST_POINTS, _likelihoods, check, correlated_like, over_all, speckle_evidence
 
 RNG = np.random.default_rng(11)
 
@@ -42,16 +42,18 @@ def test_too_few_points_say_nothing():
     assert np.isnan(list(check(np.full((3, 60), np.nan)).values())).all()
 
 
-def diagnostics(bins, correlation=0.0, **p):
+def diagnostics(bins, correlation=0.0, evidence=np.nan, **p):
     """Of bins of 60 points whose residuals correlate so, and whose p-values are uniform but for those given."""
     numbers = {name: ("q_bin", p.get(name, RNG.uniform(size=bins))) for name in CHECKS}
-    r = correlation + RNG.standard_normal(bins) / np.sqrt(60)
-    return xr.Dataset({**numbers, "points": ("q_bin", np.full(bins, 60)), "residual_correlation": ("q_bin", r)})
+    numbers["residual_correlation"] = ("q_bin", correlation + RNG.standard_normal(bins) / np.sqrt(60))
+    numbers["speckle_evidence"] = ("q_bin", np.full(bins, evidence))
+    return xr.Dataset({**numbers, "points": ("q_bin", np.full(bins, 60))})
 
 
 def test_all_bins_together_see_what_none_sees_alone():
-    words, noise = over_all(diagnostics(200, correlation=0.1))
+    words, noise = over_all(diagnostics(200, correlation=0.1, evidence=-0.2))
     assert noise == "correlated"
+    assert over_all(diagnostics(200, correlation=0.1, evidence=0.2))[1] == "speckle"
     assert "over all bins, neighbouring residuals correlate (0.1" in words
     assert over_all(diagnostics(200, p_tails=RNG.uniform(size=200) ** 2))[1] == "robust"
     assert over_all(diagnostics(200, p_trend=RNG.uniform(size=200) ** 2))[1] == "smooth"
@@ -66,3 +68,38 @@ def test_all_bins_together_seldom_blame_right_noise():
 def test_few_bins_together_say_nothing():
     assert over_all(diagnostics(4, correlation=0.9)) == ("", "")
     assert over_all(diagnostics(9, p_correlation=np.full(9, np.nan))) == ("", "")
+
+
+TAU = np.concatenate([np.arange(1, 17), *(np.arange(9, 17) * 2**level for level in range(1, 6))]) * 1e-3
+
+
+def correlated(kind, share=0.8):
+    """Covariance of normal scores at multi-tau delays, of unit variance."""
+    if kind == "correlated":
+        kernel = np.exp(-np.abs(np.subtract.outer(np.log10(TAU), np.log10(TAU))) / 0.3)
+        share = np.full(TAU.size, share)
+    else:
+        kernel = np.exp(-np.abs(np.subtract.outer(TAU, TAU)) / 0.03)
+        odds = share / (1 - share) * np.gradient(TAU) / stats.gmean(np.gradient(TAU))
+        share = odds / (1 + odds)
+    return np.sqrt(np.outer(share, share)) * kernel + np.diag(1 - share)
+
+
+def test_likelihood_of_a_chain_is_that_of_a_dense_normal():
+    scores = np.linalg.cholesky(correlated("correlated")) @ RNG.standard_normal(TAU.size)
+    memory = np.exp(-np.diff(np.log10(TAU), prepend=np.log10(TAU[0])) / 0.3)[:, None]
+    covariance = correlated("correlated", 0.6)
+    (got,) = _likelihoods(scores, np.full((TAU.size, 1), 0.6), memory)
+    scale = np.sqrt(scores @ np.linalg.solve(covariance, scores) / TAU.size)
+    dense = stats.multivariate_normal.logpdf(scores, cov=scale**2 * covariance)
+    constant = 0.5 * TAU.size * (np.log(2 * np.pi / TAU.size) + 1)
+    np.testing.assert_allclose(got - constant, dense, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["correlated", "speckle"])
+def test_correlations_are_told_apart(kind):
+    root = np.linalg.cholesky(correlated(kind, 0.95))
+    found = [speckle_evidence((root @ RNG.standard_normal(TAU.size))[None], TAU) for _ in range(100)]
+    assert np.mean([correlated_like(one, "scaled") == kind for one in found]) > 0.8
+    assert correlated_like(np.sum(found), "scaled") == kind
+    assert correlated_like(0.0, kind) == {"correlated": "speckle", "speckle": "correlated"}[kind]

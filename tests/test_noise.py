@@ -17,6 +17,7 @@ VALUES = {
     "smooth": {"sigma": 0.03, "sigma_slope": 0.7, "sigma_curvature": -0.4},
     "robust": {"error_scale": 1.3, "error_freedom": 3.5},
     "correlated": {"error_scale": 1.3, "error_range": 0.2, "error_share": 0.7},
+    "speckle": {"error_scale": 1.3, "speckle_time": 0.05, "speckle_share": 0.6},
 }
 MASKED = [0, 5, 6, 13]
 
@@ -47,6 +48,12 @@ def covariance_of(noise, bin):
     if "error_range" in values:
         kernel = np.exp(-np.abs(np.log10(tau)[:, None] - np.log10(tau)) / values["error_range"])
         correlation = values["error_share"] * kernel + (1 - values["error_share"]) * np.eye(tau.size)
+    if "speckle_time" in values:
+        whole, share = np.asarray(bin.tau), values["speckle_share"]
+        odds = share / (1 - share) * np.gradient(whole) / stats.gmean(np.gradient(whole))
+        share = (odds / (1 + odds))[valid]
+        kernel = np.exp(-np.abs(tau[:, None] - tau) / values["speckle_time"])
+        correlation = np.sqrt(share[:, None] * share) * kernel + np.diag(1 - share)
     return sigma[:, None] * correlation * sigma
 
 
@@ -88,12 +95,12 @@ def test_whitening_is_the_inverse_root_of_the_covariance(noise):
     posterior, bin = bin_of(noise)
     valid = np.flatnonzero(np.asarray(bin.valid))
     scatter = posterior.scatter_at(VALUES[noise], bin)
-    root = jax.vmap(lambda column: scatter.color(column, bin))(jnp.eye(16) * scatter.scale).T
+    root = jax.vmap(scatter.color)(jnp.eye(16) * scatter.scale).T
     error = 1 / np.asarray(bin.unit)[valid]
     root = np.asarray(root)[np.ix_(valid, valid)] * error[:, None]
     np.testing.assert_allclose(root @ root.T, covariance_of(noise, bin), rtol=1e-10, atol=1e-18)
     column = jnp.where(bin.valid, jnp.arange(16.0), 0.0)
-    np.testing.assert_allclose(scatter.whiten(bin, scatter.color(column, bin))[0], column, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(scatter.whiten(bin, scatter.color(column))[0], column, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -119,7 +126,7 @@ def test_doubled_delays_are_no_singularity():
     assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("noise", ["smooth", "correlated"])
+@pytest.mark.parametrize("noise", ["smooth", "correlated", "speckle"])
 def test_noise_that_needs_delays_says_so(noise):
     x = np.linspace(-1, 1, 20)
     data = bayesfit.curves(x, x, np.ones(20), delays=False)

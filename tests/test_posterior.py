@@ -113,6 +113,8 @@ NOISE_COORDINATES = {  # middle and spread of each, where the data of `dataset` 
     "sigma_curvature": (0.0, 0.5),
     "error_range": (math.log(0.1), 1.0),
     "error_share": (0.0, 1.5),
+    "speckle_time": (0.0, 1.5),
+    "speckle_share": (0.0, 1.5),
     "error_freedom": (2.0, 0.5),
 }
 
@@ -302,7 +304,7 @@ def test_padding_changes_nothing():
         y=jnp.concatenate([bin.y, jnp.zeros(16)]),
         unit=jnp.concatenate([bin.unit, jnp.zeros(16)]),
         valid=jnp.concatenate([bin.valid, jnp.zeros(16, bool)]),
-        gap=jnp.concatenate([bin.gap, jnp.zeros(16)]),
+        layout=jnp.concatenate([bin.layout, jnp.zeros((16, 1))]),
     )
     points = some_points(posterior)
     short, long = (compiled_gradient(posterior)(points, one)[0] for one in (bin, longer))

@@ -36,6 +36,7 @@ def evidence(**changes):
         scores=scores_of(np.random.default_rng(1).standard_normal(60)),
         chi2=60.0,
         tau=np.geomspace(1e-3, 1.0, 60),
+        delays=True,
         free=4,
         contrast=0.2,
         contrast_sd=0.01,
