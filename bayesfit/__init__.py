@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bayesfit._errors import SettingsError as SettingsError
     from bayesfit._fit import fit as fit
     from bayesfit._fit import point_estimate as point_estimate
+    from bayesfit._laws import Law as Law
     from bayesfit._model import Model as Model
     from bayesfit._model import Parameter as Parameter
     from bayesfit._pipeline import Pipeline as Pipeline
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from bayesfit._result import one_bin as one_bin
     from bayesfit._result import save as save
     from bayesfit._simulate import simulate as simulate
+    from bayesfit._two_stage import law as law
 
 _HOMES = {
     "compare": "_compare",
@@ -41,6 +43,7 @@ _HOMES = {
     "SettingsError": "_errors",
     "fit": "_fit",
     "point_estimate": "_fit",
+    "Law": "_laws",
     "Model": "_model",
     "Parameter": "_model",
     "Pipeline": "_pipeline",
@@ -56,6 +59,7 @@ _HOMES = {
     "one_bin": "_result",
     "save": "_result",
     "simulate": "_simulate",
+    "law": "_two_stage",
 }
 
 __all__ = sorted(_HOMES)

@@ -1,0 +1,734 @@
+"""A law in q from the posteriors of all bins, in two stages: the bins' own posteriors first, then the law's.
+
+With x the parameter's logarithm (or the parameter itself where it may be negative), the marginal likelihood of x in a
+bin is L(x), proportional to posterior(x) / prior(x); no data are needed beside the draws. The law's parameters then
+have the likelihood prod_b L_b(f(q_b)), or, where the bins scatter about the law, prod_b of the integral of L_b(x)
+N(x; f(q_b), scatter^2) over x. See Lunn et al., J. R. Stat. Soc. C 62, 551 (2013), for the two stages.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import interpax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optimistix
+import xarray as xr
+from jax.lax import stop_gradient
+from jax.scipy.special import logsumexp
+from jax.scipy.stats import norm
+from numpyro.infer import MCMC, NUTS, init_to_median
+from numpyro.infer.util import log_density, potential_energy, unconstrain_fn
+from scipy.stats import chi2
+
+from bayesfit import _sinh_arcsinh
+from bayesfit._convergence import worst
+from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
+from bayesfit._laws import Law, get_law
+from bayesfit._model import Parameter
+from bayesfit._posterior import Override
+from bayesfit._prepare import Problem, prepare
+from bayesfit._priors import Prior, as_numbers, build, parse_prior
+from bayesfit._registry import get_model, source_of
+from bayesfit._result import describe, provenance
+from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
+from bayesfit._sinh_arcsinh import SinhArcsinh
+from bayesfit._verdict import LEAST_CONTRACTION, LEAST_P, VERDICTS, contraction
+
+Array = np.ndarray
+
+SCATTER = Parameter("scatter", "", "s", "sd of the bins about the law")
+SCATTER_PRIOR = 0.3
+NODES = 15
+NEWTON_STEPS = 8
+LONGEST_STEP = 5.0  # in widths of the bin's likelihood
+REACH, POINTS = 8.0, 129  # of the table of a bin's likelihood, in sd of its posterior
+PRIOR_DRAWS = 1024
+WARMUP = 500
+STARTS = 1000
+REFINING = 200
+WORSE_START = 10.0  # nats
+CURVE_POINTS = 100
+TARGET_ACCEPT = 0.9
+LARGEST_DISTANCE = (
+    0.04  # Kolmogorov-Smirnov, of a bin's draws from the density that describes them, and the noise of that
+)
+STATS = {"diverging": "diverging", "num_steps": "n_steps", "accept_prob": "acceptance_rate", "energy": "energy"}
+
+
+class Likelihood(NamedTuple):
+    """The marginal likelihood of one bin's x, or, with a leading axis, of many.
+
+    `posterior` describes the bin's draws; `prior` is None where x has a flat prior, and else log prior and its slope
+    on a table (2, point) over the posterior's centre - REACH sd to + REACH sd; `start` and `step` place that table.
+    `centre` and `width` are mean and sd of the normalised likelihood, and `peak` is where it is largest.
+    """
+
+    posterior: SinhArcsinh
+    prior: Any
+    start: Any
+    step: Any
+    centre: Any
+    width: Any
+    peak: Any
+
+
+@dataclass(frozen=True)
+class Bins:
+    """The bins' parameter as it enters a law: `q` and `used` (q_bin,), `left_out` in words, "" where used; `draws`
+    (q_bin, draw) as sampled; `logarithmic` where x is its logarithm; of the used bins the `likelihood`, and the
+    `distance` of their draws from the density that describes them."""
+
+    q: Array
+    left_out: Array
+    draws: Array
+    logarithmic: bool
+    likelihood: Likelihood
+    distance: Array
+
+    @property
+    def used(self) -> Array:
+        """Which bins the law is fitted to (q_bin,)."""
+        return self.left_out == ""
+
+
+def law(
+    result: xr.DataTree,
+    law: Any = "diffusion",
+    parameter: str = "rate",
+    *,
+    scatter: bool = True,
+    verdicts: Sequence[str] = ("ok",),
+    priors: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    draws: int = 1000,
+    chains: int = 4,
+    seed: int = 0,
+    model: Any = None,
+) -> xr.DataTree:
+    """Posterior of a law in q, from the posteriors of all bins of a fit, each bin's own prior divided out.
+
+    Args:
+        result: what `fit` returned or `load` read.
+        law: "diffusion" (rate = D q^2), "power_law" (D q^n), "diffusion_plus_offset" (D q^2 + rate_0), "de_gennes"
+            (D0 q^2 H(q)/S(q)), "from_table", "constant"; a table of a name and its options, `{"name": "power_law", "n":
+            1}`; a `bayesfit.Law`; or a NumPyro program `(q, tau) -> value`.
+        parameter: the sampled parameter that follows the law, as in `result.posterior`.
+        scatter: whether bins scatter about the law, normally, in the parameter's logarithm (in the parameter itself
+            where it may be negative), with an inferred sd that has the prior HalfNormal(0.3).
+        verdicts: bins with these verdicts are used.
+        priors, fixed: parameter of the law, or "scatter", to a prior as `fit` takes it, or to a number.
+        draws, chains, seed: kept draws a chain, after 500 of warm-up; the same seed gives the same draws.
+        model: the model that was fitted, where the result's own cannot be found by its name or its file.
+
+    Returns:
+        DataTree in ArviZ's schema with groups `posterior` (chain, draw) and `sample_stats`; `law_curve` (point: `q`,
+        `mean`, `lower`, `upper`: the law's posterior mean and central 95 % band, without scatter); `bins` (q_bin:
+        `mean` and `sd` of the parameter, `used`, `left_out` in words, `law`, `residual` from the law in sd of the bin's
+        likelihood, NaN where not used, `distance` of the bin's draws from the density that describes them); and
+        `diagnostics` (`verdict` of each bin; of the law itself `law_verdict`, `law_reason`, `r_hat`, `ess_bulk`,
+        `ess_tail`, `divergences`, `chi2` of the residuals).
+
+    Raises:
+        InputError: there are too few bins, or the law is not known at their q. SettingsError: an unknown name, an
+            impossible value, or a parameter whose prior cannot be known.
+    """
+    chosen = get_law(law)
+    draws, chains, seed = (
+        _whole_number(draws, "draws", 4),
+        _whole_number(chains, "chains", 1),
+        _whole_number(seed, "seed"),
+    )
+    with jax.enable_x64(True):
+        bins = likelihoods(result, parameter, _known_verdicts(verdicts), model)
+        tau = _delays(result)
+        program = second_stage(chosen, bins.logarithmic, scatter, priors, fixed)
+        sites = _sites(program, chosen, bins, tau, (priors or {}, fixed or {}))
+        _check_count(bins, len(sites), chosen)
+        sampler = Sampler(program, draws, chains)
+        samples, stats = sampler(jax.random.PRNGKey(seed), grid(bins.q[bins.used]), tau, bins.likelihood)
+        prior = sampler.prior(jax.random.PRNGKey(seed), grid(bins.q[bins.used]), tau, bins.likelihood)
+    values = samples.pop("_law")
+    verdict = _judge(samples, stats, prior, sites, bins, values, scatter)
+    return _tree(result, chosen, parameter, bins, samples, stats, values, verdict, seed)
+
+
+def _known_verdicts(verdicts: Sequence[str]) -> tuple[str, ...]:
+    names = (verdicts,) if isinstance(verdicts, str) else tuple(verdicts)
+    for name in names:
+        if name not in VERDICTS:
+            raise SettingsError(f"unknown verdict {name!r}", field="verdicts", remedy=nearest(str(name), VERDICTS))
+    return names
+
+
+def _whole_number(value: Any, field: str, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value < 2**32:
+        raise SettingsError(f"got {value!r}, expected a whole number from {least}", field=field)
+    return int(value)
+
+
+def _delays(result: xr.DataTree) -> Array:
+    tau = result["observed_data"].tau.values.astype(float)
+    if not np.any(tau > 0):
+        raise InputError("the result holds no delays above 0", field="tau")
+    return tau[tau > 0]
+
+
+def grid(q: Array) -> Array:
+    """The bins' q and, after them, a fine grid over their range; (q_bin + CURVE_POINTS,)."""
+    return np.concatenate([q, np.geomspace(q.min(), q.max(), CURVE_POINTS)])
+
+
+# The first stage: each bin's likelihood
+
+
+def likelihoods(result: xr.DataTree, parameter: str, verdicts: Sequence[str], model: Any = None) -> Bins:
+    """The parameter's marginal likelihood in every bin that has one of these verdicts and a known q. Call it with x64
+    on.
+
+    Raises:
+        SettingsError: there is no such parameter, or its prior cannot be known. InputError: no bin can be used.
+    """
+    posterior = result["posterior"].dataset
+    if parameter not in posterior:
+        known = [str(name) for name in posterior.data_vars]
+        raise SettingsError(f"unknown parameter {parameter!r}", field="parameter", remedy=nearest(parameter, known))
+    prior = _Prior(result, parameter, model)
+    array = posterior[parameter].transpose("q_bin", "chain", "draw").values.astype(float)
+    draws = array.reshape(len(array), -1)
+    q = posterior.q.values.astype(float) if "q" in posterior.coords else np.full(len(draws), np.nan)
+    left_out = _left_out(result["diagnostics"].verdict.values.astype(str), verdicts, q, draws)
+    used = left_out == ""
+    if not used.any():
+        raise InputError(f"no bin can be used ({_reasons(left_out)})", field="verdicts")
+    x = np.log(draws[used]) if prior.positive else draws[used]
+    shape, distance = _sinh_arcsinh.fit(x)
+    for bin in np.flatnonzero(used)[~np.isfinite(distance)][:1]:
+        raise InputError("its draws cannot be described by a density", bin=int(bin), remedy="Leave the bin out")
+    _warn_of(distance, np.isfinite(x).sum(axis=1), np.flatnonzero(used))
+    return Bins(q, left_out, draws, prior.positive, _likelihood(shape, x, np.flatnonzero(used), prior), distance)
+
+
+def _left_out(found: Array, verdicts: Sequence[str], q: Array, draws: Array) -> Array:
+    """Why each bin is not used, "" where it is."""
+    reasons = np.array(["" if name in verdicts else f"verdict {name}" for name in found], dtype=object)
+    reasons[(reasons == "") & ~(np.isfinite(q) & (q > 0))] = "q is not known"
+    made = [np.ptp(row[np.isfinite(row)]) > 0 if np.isfinite(row).any() else False for row in draws]
+    reasons[(reasons == "") & ~np.array(made)] = "no draws"
+    return reasons
+
+
+def _reasons(left_out: Array) -> str:
+    """How many bins are left out, and why."""
+    names, counts = np.unique(left_out[left_out != ""].astype(str), return_counts=True)
+    return ", ".join(f"{count} of {name}" for name, count in zip(names, counts, strict=True)) or "none left out"
+
+
+def _warn_of(distance: Array, draws: Array, bins: Array) -> None:
+    poor = distance > LARGEST_DISTANCE + 1.0 / np.sqrt(draws)
+    if poor.any():
+        worst_bin = int(np.argmax(distance))
+        warnings.warn(
+            f"the draws of {poor.sum()} of {bins.size} bins are no sinh-arcsinh normal (bin {bins[worst_bin]}: "
+            f"Kolmogorov-Smirnov distance {distance[worst_bin]:.2f}); leave such bins out",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+class _Prior:
+    """The prior of one parameter in each bin of a result, made again from the model's program."""
+
+    def __init__(self, result: xr.DataTree, parameter: str, model: Any) -> None:
+        self.problem = _problem(result, model)
+        self.parameter = parameter
+        if parameter in result["constant_data"] or self._site(jax.random.PRNGKey(0), self._bin(0)) is None:
+            inferred = [*self.problem.posterior.names, *self.problem.posterior.marginal]
+            raise SettingsError(
+                f"{parameter!r} is not sampled but follows from others, so that its prior is not known",
+                field="parameter",
+                remedy=f"Give one of {', '.join(inferred)}",
+            )
+        self.positive = self._positive()
+
+    def _bin(self, place: int) -> Any:
+        return jax.tree.map(lambda array: jnp.asarray(array[place]), self.problem.bins)
+
+    def _site(self, key: Any, bin: Any) -> Any:
+        """The parameter's distribution given one draw of all others, None where it is not sampled."""
+        program = numpyro.handlers.seed(self.problem.posterior.full_program, key)
+        site = numpyro.handlers.trace(program).get_trace(bin).get(self.parameter)
+        return site["fn"] if site is not None and site["type"] == "sample" and not site["is_observed"] else None
+
+    def _positive(self) -> bool:
+        fn = self._site(jax.random.PRNGKey(0), self._bin(0))
+        return not bool(np.any(fn.support(jnp.asarray(-np.geomspace(1e-6, 1e6, 25)))))
+
+    def log_density(self, places: Array, x: Array) -> Array:
+        """Log prior density of x at a table of each bin (bin, point), the other parameters averaged out; -inf outside
+        the support. Only its differences within a bin are meant."""
+        bins = jax.tree.map(lambda array: jnp.asarray(array[places]), self.problem.bins)
+
+        def given(key: Any, bin: Any, x: Any) -> Any:
+            fn, value = self._site(key, bin), jnp.exp(x) if self.positive else x
+            inside = fn.support(value)
+            safe = jnp.where(inside, value, fn.mean if not self.positive else 1.0)
+            jacobian = x if self.positive else 0.0
+            return jnp.where(inside, fn.log_prob(safe) + jacobian, -jnp.inf)
+
+        def averaged(count: int) -> Array:
+            keys = jax.random.split(jax.random.PRNGKey(0), count)
+            one = jax.jit(lambda bin, x: jax.vmap(lambda key: given(key, bin, x))(keys))
+            return jax.lax.map(lambda pair: logsumexp(one(*pair), axis=0) - jnp.log(count), (bins, jnp.asarray(x)))
+
+        few, one = np.asarray(averaged(2)), np.asarray(averaged(1))
+        if np.array_equal(few > -np.inf, one > -np.inf) and np.allclose(few, one, atol=1e-9):
+            return one
+        return np.asarray(averaged(PRIOR_DRAWS))
+
+
+def _problem(result: xr.DataTree, model: Any) -> Problem:
+    """The problem that was fitted, from what the result says of it."""
+    attrs = {str(name): value for name, value in result.attrs.items()}
+    if "model" not in attrs or "constant_data" not in result.children:
+        raise SettingsError(
+            "is no result of bayesfit.fit", field="result", remedy="Give what fit returned or load read"
+        )
+    data = xr.Dataset(result["constant_data"].dataset).assign(g2=result["observed_data"].dataset["g2"])
+    data = data.assign(valid=data.valid.astype(bool))
+    data.attrs = {name.removeprefix("data_"): value for name, value in attrs.items() if name.startswith("data_")}
+    places = data.q_bin.values
+    given = {name: _of_bins(prior, places) for name, prior in json.loads(attrs["priors"]).items()}
+    fixed = {name: _one_of_bins(value, places) for name, value in json.loads(attrs["fixed"]).items()}
+    noise = json.loads(attrs["settings"])["noise"]
+    try:
+        return prepare(data, _model_of(attrs, model), noise, given, fixed)
+    except BayesfitError as error:
+        raise SettingsError(
+            f"the model's priors cannot be made again ({error})",
+            field="result",
+            remedy="Give the model that was fitted: law(..., model=...)",
+        ) from error
+
+
+def _of_bins(prior: Mapping[str, Any], places: Array) -> dict[str, Any]:
+    return {name: _one_of_bins(value, places) for name, value in prior.items()}
+
+
+def _one_of_bins(value: Any, places: Array) -> Any:
+    """A value, or those of the bins that are left of a result."""
+    return [value[place] for place in places] if isinstance(value, list) else value
+
+
+def _model_of(attrs: Mapping[str, Any], model: Any) -> Any:
+    """The fitted model: as given, else the installed one of its name if it is the same, else that of its file."""
+    if model is not None:
+        found = get_model(model)
+        if found.name != attrs["model"]:
+            raise SettingsError(f"is {found.name!r}, but {attrs['model']!r} was fitted", field="model")
+        return found
+    source = Path(attrs.get("model_source", ""))
+    try:
+        found = get_model(attrs["model"])
+    except SettingsError:
+        return get_model(source)
+    same = Path(source_of(found)).parts[-2:] == source.parts[-2:] and found.formula == attrs["model_formula"]
+    return found if same else get_model(source)
+
+
+def _likelihood(shape: SinhArcsinh, x: Array, places: Array, prior: _Prior) -> Likelihood:
+    """Posterior over prior of x (bin, draw), as a function of x for each bin."""
+    centre, sd = np.nanmean(x, axis=1), np.nanstd(x, axis=1)
+    u = np.linspace(-REACH, REACH, POINTS)
+    table = centre[:, None] + sd[:, None] * u
+    log_prior = _filled(prior.log_density(places, table))
+    start, step = table[:, 0], sd * (u[1] - u[0])
+    flat = np.ptp(log_prior, axis=1).max() < 1e-9
+    slope = np.asarray(jax.vmap(lambda f: interpax.approx_df(jnp.arange(float(POINTS)), f, "cubic2"))(log_prior))
+    made = Likelihood(shape, None if flat else np.stack([log_prior, slope], axis=1), start, step, centre, sd, centre)
+    values = np.asarray(jax.vmap(jax.vmap(log_likelihood, (0, None)))(table, made))
+    weight = np.exp(values - values.max(axis=1, keepdims=True))
+    weight /= weight.sum(axis=1, keepdims=True)
+    mean = np.sum(weight * table, axis=1)
+    width = np.sqrt(np.sum(weight * (table - mean[:, None]) ** 2, axis=1))
+    highest = np.take_along_axis(table, values.argmax(axis=1)[:, None], axis=1)[:, 0]
+    made = made._replace(centre=mean, width=width)
+    return made._replace(peak=np.asarray(jax.jit(jax.vmap(_mode, (0, None, 0, 0)))(highest, 0.0, highest, made)))
+
+
+def _filled(log_prior: Array) -> Array:
+    """A table (bin, point) with the nearest value inside the prior's support where it has no mass, less its middle: of
+    what lies outside, the draws know nothing."""
+    places = np.arange(log_prior.shape[1])
+    rows = [np.interp(places, places[row > -np.inf], row[row > -np.inf]) for row in log_prior]
+    return np.array(rows) - np.array(rows)[:, POINTS // 2, None]
+
+
+def log_likelihood(x: Any, bin: Likelihood) -> Any:
+    """Log marginal likelihood of x in one bin, up to a constant."""
+    log_posterior = _sinh_arcsinh.log_density(x, bin.posterior)
+    if bin.prior is None:
+        return log_posterior
+    place = jnp.clip((x - bin.start) / bin.step, 0.0, POINTS - 1.0)
+    left = jnp.clip(jnp.floor(place).astype(int), 0, POINTS - 2)
+    t = place - left
+    (f0, f1), (d0, d1) = (jnp.take(row, jnp.stack([left, left + 1])) for row in bin.prior)
+    hermite = f0 * (1 + 2 * t) * (1 - t) ** 2 + d0 * t * (1 - t) ** 2 + f1 * t**2 * (3 - 2 * t) + d1 * t**2 * (t - 1)
+    return log_posterior - hermite
+
+
+# The second stage: the law
+
+
+def log_scattered(x: Any, scatter: Any, bin: Likelihood) -> Any:
+    """Log of the integral of one bin's likelihood times Normal(x, scatter), by adaptive Gauss-Hermite quadrature.
+
+    The nodes (Liu & Pierce, Biometrika 81, 624 (1994)) are placed for the product of the two as if the likelihood were
+    normal, about the product's true mode, which matters where the law is far from the bin.
+    """
+    nodes, weights = np.polynomial.hermite.hermgauss(NODES)
+    centre, sd = stop_gradient(_node_places(*stop_gradient((x, scatter)), bin))
+    at = centre + np.sqrt(2.0) * sd * nodes
+    logs = jax.vmap(log_likelihood, (0, None))(at, bin) + norm.logpdf(at, x, scatter)
+    return logsumexp(logs + np.log(weights) + nodes**2) + jnp.log(np.sqrt(2.0) * sd)
+
+
+def _node_places(x: Any, scatter: Any, bin: Likelihood) -> tuple[Any, Any]:
+    """Centre and sd of the product; the skewness of the likelihood shifts the centre from the mode to the mean."""
+    tightness, own = scatter**-2, bin.width**-2
+    sd = jax.lax.rsqrt(tightness + own)
+    mode = _mode((tightness * x + own * bin.centre) * sd**2, tightness, x, bin)
+    return mode + (bin.centre - bin.peak) * own * sd**2, sd
+
+
+def _mode(start: Any, tightness: Any, x: Any, bin: Likelihood) -> Any:
+    """Where the likelihood times a normal about x, of this reciprocal variance, is largest, by Newton's method."""
+    slope = jax.grad(log_likelihood)
+
+    def newton(_: Any, at: Any) -> Any:
+        gradient, curvature = jax.jvp(lambda at: slope(at, bin), (at,), (jnp.ones_like(at),))
+        hessian = jnp.maximum(-curvature, 0.0) + tightness + 0.01 * bin.width**-2
+        step = (gradient - tightness * (at - x)) / hessian
+        return at + jnp.clip(step, -LONGEST_STEP * bin.width, LONGEST_STEP * bin.width)
+
+    return jax.lax.fori_loop(0, NEWTON_STEPS, newton, start)
+
+
+def second_stage(
+    law: Law, logarithmic: bool, scatter: bool, priors: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None
+) -> Callable[..., None]:
+    """The NumPyro program `(q, tau, likelihood)` of a law; the first of `q` are those of the bins (see `grid`).
+
+    Raises:
+        SettingsError: a prior or a value cannot be read.
+    """
+    given = {name: parse_prior(spec, name) for name, spec in (priors or {}).items()}
+    built = {name: build(prior.family, _single_values(name, prior)) for name, prior in given.items()}
+    pinned = {name: as_numbers(value, f"fixed.{name}") for name, value in (fixed or {}).items()}
+    for name, value in pinned.items():
+        if value.ndim:
+            raise SettingsError("expected one number", field=f"fixed.{name}")
+
+    def program(q: Any, tau: Any, likelihood: Likelihood) -> None:
+        values = law.program(q, tau)
+        if jnp.shape(values) != jnp.shape(q):
+            raise SettingsError(
+                f"returns shape {jnp.shape(values)}, expected that of q, {jnp.shape(q)}", field=f"law {law.name!r}"
+            )
+        numpyro.deterministic("_law", values)
+        x = values[: likelihood.centre.shape[0]]
+        x = jnp.log(x) if logarithmic else x
+        if scatter:
+            spread = numpyro.sample("scatter", dist.HalfNormal(SCATTER_PRIOR))
+            logs = jax.vmap(log_scattered, (0, None, 0))(x, spread, likelihood)
+        else:
+            logs = jax.vmap(log_likelihood)(x, likelihood)
+        numpyro.factor("_bins", jnp.sum(logs))
+
+    return Override(program, pinned, built)
+
+
+def _single_values(name: str, prior: Prior) -> dict[str, Array]:
+    for value in prior.values.values():
+        if np.ndim(value):
+            raise SettingsError("expected one prior, not one a bin", field=f"priors.{name}")
+    return prior.values
+
+
+def _sites(
+    program: Callable[..., None], law: Law, bins: Bins, tau: Array, choices: tuple[Mapping[str, Any], ...]
+) -> tuple[str, ...]:
+    """The names of the law's sampled parameters, "scatter" left out, after checking law and choices.
+
+    Raises:
+        SettingsError: the program fails, samples what it may not, or a choice names no parameter.
+        InputError: the law is not known at some bin's q.
+    """
+    q, field = bins.q[bins.used], f"law {law.name!r}"
+    _check_range(law, bins)
+    seeded = numpyro.handlers.seed(program, jax.random.PRNGKey(0))
+    try:
+        trace = numpyro.handlers.trace(seeded).get_trace(grid(q), tau, bins.likelihood)
+    except BayesfitError:
+        raise
+    except Exception as error:
+        raise SettingsError(f"raises: {type(error).__name__}: {error}", field=field) from error
+    sites = {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+    known = [name for name, site in trace.items() if site["type"] != "sample" or not site["is_observed"]]
+    for kind, names in zip(("priors", "fixed"), choices, strict=True):
+        for name in names:
+            if name not in known or name.startswith("_"):
+                shown = [name for name in known if not name.startswith("_")]
+                raise SettingsError(f"unknown parameter {name!r}", field=kind, remedy=nearest(name, shown))
+    for name, site in sites.items():
+        if site["fn"].batch_shape or site["fn"].event_shape or site["fn"].support.is_discrete:
+            raise SettingsError(f"parameter {name!r} is no continuous scalar", field=field)
+    values = np.asarray(trace["_law"]["value"])
+    if not np.all(np.isfinite(values)) or (bins.logarithmic and not np.all(values > 0)):
+        need = "positive and finite" if bins.logarithmic else "finite"
+        raise SettingsError(f"its values must be {need}, got {values.min():g}", field=field)
+    if not set(sites) - {"scatter"} and "scatter" not in sites:
+        raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the law free")
+    return tuple(name for name in sites if name != "scatter")
+
+
+def _check_range(law: Law, bins: Bins) -> None:
+    if law.q_range is None:
+        return
+    low, high = law.q_range
+    for bin in np.flatnonzero(bins.used & ~((bins.q >= low) & (bins.q <= high)))[:1]:
+        raise InputError(
+            f"q = {bins.q[bin]:.4g} 1/angstrom is outside the law's table, {low:.4g} to {high:.4g}",
+            field=f"law {law.name!r}",
+            bin=int(bin),
+            remedy="Extend the table, or leave the bin out: law(result.isel(q_bin=...))",
+        )
+
+
+def _check_count(bins: Bins, parameters: int, law: Law) -> None:
+    count = int(bins.used.sum())
+    if count < parameters + 1:
+        raise InputError(
+            f"{count} usable bins for {parameters} parameters of the law; left out: {_reasons(bins.left_out)}",
+            field=f"law {law.name!r}",
+            remedy="Give more bins, or let more verdicts in: verdicts=(...)",
+        )
+
+
+class Sampler:
+    """NUTS on the second stage; compiled once for all data of one shape."""
+
+    def __init__(self, program: Callable[..., None], draws: int, chains: int) -> None:
+        self.program, self.chains = program, chains
+        kernel = NUTS(
+            program, dense_mass=True, target_accept_prob=TARGET_ACCEPT, init_strategy=init_to_median(num_samples=2)
+        )
+        self._mcmc = MCMC(
+            kernel,
+            num_warmup=WARMUP,
+            num_samples=draws,
+            num_chains=chains,
+            chain_method="vectorized",
+            progress_bar=False,
+            jit_model_args=True,
+        )
+        self._starts = jax.jit(self._find_starts)
+        self.prior = jax.jit(self._draw_prior)
+
+    def __call__(self, key: Any, *data: Any) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Draws (chain, draw, ...) of every site, and the sampler's statistics (chain, draw)."""
+        data = jax.tree.map(jnp.asarray, data)
+        starting, sampling = jax.random.split(key)
+        starts, finite = self._starts(starting, *data)
+        if not bool(finite):
+            raise InputError(
+                "the law has no likelihood at any draw of its prior", field="law", remedy="Widen its prior"
+            )
+        names = ("potential_energy", *STATS)
+        self._mcmc.run(sampling, *data, init_params=starts, extra_fields=names)
+        samples = {name: np.asarray(x) for name, x in self._mcmc.get_samples(group_by_chain=True).items()}
+        stats = {name: np.asarray(x) for name, x in self._mcmc.get_extra_fields(group_by_chain=True).items()}
+        return samples, stats
+
+    def _draw_prior(self, key: Any, *data: Any) -> dict[str, Any]:
+        """Draws (STARTS,) of every sampled site from its prior."""
+
+        def draw(key: Any) -> dict[str, Any]:
+            trace = numpyro.handlers.trace(numpyro.handlers.seed(self.program, key)).get_trace(*data)
+            return {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+
+        return jax.vmap(draw)(jax.random.split(key, STARTS))
+
+    def _find_starts(self, key: Any, *data: Any) -> tuple[dict[str, Any], Any]:
+        """Where the chains begin, on the unconstrained scale: the modes reached from the best prior draws."""
+        drawn = self._draw_prior(key, *data)
+        potential = jax.vmap(lambda values: -log_density(self.program, data, {}, values)[0])(drawn)
+        best = jnp.argsort(jnp.where(jnp.isfinite(potential), potential, jnp.inf))[: self.chains]
+        first = jax.tree.map(lambda x: x[best], drawn)
+        unconstrained = jax.vmap(lambda values: unconstrain_fn(self.program, data, {}, values))(first)
+
+        def energy(z: Any, _: Any = None) -> Any:
+            return potential_energy(self.program, data, {}, z)
+
+        def refine(z: Any) -> tuple[Any, Any]:
+            solver: Any = optimistix.BFGS(rtol=1e-6, atol=1e-6)
+            found = optimistix.minimise(energy, solver, z, max_steps=REFINING, throw=False).value
+            before, after = energy(z), energy(found)
+            better = after < before
+            return jax.tree.map(lambda a, b: jnp.where(better, a, b), found, z), jnp.where(better, after, before)
+
+        modes, energies = jax.vmap(refine)(unconstrained)
+        lowest = jnp.argmin(jnp.where(jnp.isfinite(energies), energies, jnp.inf))
+        kept = energies < energies[lowest] + WORSE_START
+        starts = jax.tree.map(lambda x: jnp.where(kept, x, x[lowest]), modes)
+        return starts, jnp.isfinite(energies[lowest])
+
+
+# What comes out
+
+
+class _Verdict(NamedTuple):
+    name: str
+    reason: str
+    numbers: dict[str, float]
+    residual: Array
+    chi2: float
+
+
+def _judge(
+    samples: Mapping[str, Array],
+    stats: Mapping[str, Array],
+    prior: Mapping[str, Any],
+    sites: tuple[str, ...],
+    bins: Bins,
+    values: Array,
+    scatter: bool,
+) -> _Verdict:
+    """The verdict on the law: the first that applies of poor_mixing, misfit, not_identified, ok."""
+    sampled = [name for name in samples if np.ptp(samples[name]) > 0]
+    r_hat, ess_bulk, ess_tail = worst(np.stack([samples[name] for name in sampled]))
+    divergences = int(stats["diverging"].sum())
+    likelihood = bins.likelihood
+    at = np.log(values) if bins.logarithmic else values
+    residual = (likelihood.centre - at[..., : likelihood.centre.size].mean(axis=(0, 1))) / likelihood.width
+    squares = float(np.sum(residual**2))
+    found = []
+    if not r_hat <= LARGEST_RHAT:
+        found.append(("poor_mixing", f"R-hat {r_hat:.3f} > {LARGEST_RHAT}"))
+    if not min(ess_bulk, ess_tail) >= LEAST_ESS:
+        found.append(("poor_mixing", f"ESS {min(ess_bulk, ess_tail):.0f} < {LEAST_ESS:.0f}"))
+    if divergences > LARGEST_DIVERGENT_SHARE * stats["diverging"].size:
+        found.append(("poor_mixing", f"{divergences} divergences"))
+    p = float(chi2.sf(squares, max(residual.size - len(sites), 1)))
+    if not scatter and p < LEAST_P:
+        reason = f"the bins scatter about the law by more than their own widths (chi2 {squares:.3g}, p {p:.1g})"
+        found.append(("misfit", f"{reason}; try scatter or another law"))
+    for name in sites:
+        levels = np.quantile(np.asarray(prior[name]), (np.arange(65) + 0.5) / 65)
+        narrowed = contraction(samples[name], levels)
+        if narrowed < LEAST_CONTRACTION:
+            found.append(("not_identified", f"the bins hardly narrow the prior: {name} (contraction {narrowed:.2f})"))
+    numbers = {"r_hat": r_hat, "ess_bulk": ess_bulk, "ess_tail": ess_tail, "divergences": divergences}
+    name, reason = found[0] if found else ("ok", f"R-hat {r_hat:.3f}, ESS {min(ess_bulk, ess_tail):.0f}")
+    return _Verdict(name, reason, numbers, residual, squares)
+
+
+def _tree(
+    result: xr.DataTree,
+    law: Law,
+    parameter: str,
+    bins: Bins,
+    samples: Mapping[str, Array],
+    stats: Mapping[str, Array],
+    values: Array,
+    verdict: _Verdict,
+    seed: int,
+) -> xr.DataTree:
+    """The result of a law, in ArviZ's schema."""
+    unit = {"units": result["posterior"][parameter].attrs.get("units", "1")}
+    coords = {"chain": np.arange(values.shape[0]), "draw": np.arange(values.shape[1])}
+    described = {known.name: known for known in (*law.parameters, SCATTER)}
+    order = [name for name in described if name in samples] + [name for name in samples if name not in described]
+    posterior = xr.Dataset(
+        {name: (("chain", "draw"), samples[name], describe(described.get(name, Parameter(name)))) for name in order},
+        coords,
+    )
+    if "scatter" in posterior and not bins.logarithmic:
+        posterior["scatter"].attrs.update(unit)
+    sampling = {ours: (("chain", "draw"), stats[theirs]) for theirs, ours in STATS.items()}
+    sampling["lp"] = (("chain", "draw"), -stats["potential_energy"])
+    attrs = {
+        "creator": "bayesfit",
+        "inference_library": "numpyro",
+        "law": law.name,
+        "law_formula": law.formula,
+        "parameter": parameter,
+        "scale": "logarithmic" if bins.logarithmic else "linear",
+        "seed": seed,
+        "model": result.attrs["model"],
+        "input_file": result.attrs.get("input_file", ""),
+        "input_sha256": result.attrs.get("input_sha256", ""),
+        **provenance(),
+    }
+    verdicts = result["diagnostics"].verdict.values.astype(str).astype(object)
+    diagnostics = xr.Dataset({"verdict": ("q_bin", verdicts), **verdict.numbers}, _bin_coords(result))
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": posterior.assign_attrs(attrs),
+            "sample_stats": xr.Dataset(sampling, coords, attrs=attrs),
+            "law_curve": _curve(values[..., bins.used.sum() :], grid(bins.q[bins.used])[bins.used.sum() :], unit),
+            "bins": _bins_group(result, bins, values[..., : bins.used.sum()], verdict, unit),
+            "diagnostics": diagnostics.assign(law_verdict=verdict.name, law_reason=verdict.reason, chi2=verdict.chi2),
+        }
+    )
+    tree.attrs.update(attrs)
+    return tree
+
+
+def _bin_coords(result: xr.DataTree) -> dict[str, Any]:
+    coords = result["posterior"].dataset.coords
+    return {str(name): coord for name, coord in coords.items() if coord.dims == ("q_bin",)}
+
+
+def _curve(values: Array, q: Array, unit: dict[str, str]) -> xr.Dataset:
+    """The law on the grid (chain, draw, point): posterior mean and central 95 % band."""
+    lower, upper = np.quantile(values, [0.025, 0.975], axis=(0, 1))
+    arrays = {"q": q, "mean": values.mean(axis=(0, 1)), "lower": lower, "upper": upper}
+    units = {"q": {"units": "1/angstrom"}}
+    return xr.Dataset({name: ("point", array, units.get(name, unit)) for name, array in arrays.items()}).set_coords("q")
+
+
+def _bins_group(result: xr.DataTree, bins: Bins, values: Array, verdict: _Verdict, unit: dict[str, str]) -> xr.Dataset:
+    """The bins as the law sees them."""
+    made = np.isfinite(bins.draws)
+    count = np.maximum(made.sum(axis=1), 1)
+    mean = np.where(made.any(axis=1), np.where(made, bins.draws, 0.0).sum(axis=1) / count, np.nan)
+    spread = np.sqrt(np.where(made, (bins.draws - mean[:, None]) ** 2, 0.0).sum(axis=1) / count)
+
+    def over_all(of_used: Array) -> Array:
+        whole = np.full(bins.q.size, np.nan)
+        whole[bins.used] = of_used
+        return whole
+
+    in_own = {"long_name": "distance of the bin from the law, in sd of its likelihood"}
+    return xr.Dataset(
+        {
+            "mean": ("q_bin", mean, unit),
+            "sd": ("q_bin", np.where(np.isfinite(mean), spread, np.nan), unit),
+            "used": ("q_bin", bins.used),
+            "left_out": ("q_bin", bins.left_out),
+            "law": ("q_bin", over_all(values.mean(axis=(0, 1))), unit),
+            "residual": ("q_bin", over_all(verdict.residual), in_own),
+            "distance": ("q_bin", over_all(bins.distance), {"long_name": "Kolmogorov-Smirnov distance of the draws"}),
+        },
+        _bin_coords(result),
+    )
