@@ -40,7 +40,17 @@ def log_density(x: Any, shape: SinhArcsinh) -> Any:
 
 def distribution(x: Any, shape: SinhArcsinh) -> Any:
     """Distribution function at x."""
-    return ndtr(_normal_score((x - shape.location) / shape.scale, shape))
+    return ndtr(normal_score(x, shape))
+
+
+def from_normal_score(score: Any, shape: SinhArcsinh) -> Any:
+    """The x whose normal score is this: standard normal scores give draws."""
+    return shape.location + shape.scale * jnp.sinh((jnp.arcsinh(score) + shape.skew) / shape.tail)
+
+
+def normal_score(x: Any, shape: SinhArcsinh) -> Any:
+    """The normal score of x, that has the same distribution function."""
+    return _normal_score((x - shape.location) / shape.scale, shape)
 
 
 def _normal_score(z: Any, shape: SinhArcsinh) -> Any:

@@ -50,7 +50,7 @@ SCATTER = Parameter("scatter", "", "s", "sd of the bins about the law")
 SCATTER_PRIOR = 0.3
 NODES = 15
 NEWTON_STEPS = 8
-LONGEST_STEP = 5.0  # in widths of the bin's likelihood
+LONGEST_STEP = 5.0  # in normal scores
 REACH, POINTS = 8.0, 129  # of the table of a bin's likelihood, in sd of its posterior
 PRIOR_DRAWS = 1024
 WARMUP = 500
@@ -58,7 +58,7 @@ STARTS = 1000
 REFINING = 200
 WORSE_START = 10.0  # nats
 CURVE_POINTS = 100
-TARGET_ACCEPT = 0.9
+TARGET_ACCEPT = 0.95
 LARGEST_DISTANCE = (
     0.04  # Kolmogorov-Smirnov, of a bin's draws from the density that describes them, and the noise of that
 )
@@ -70,7 +70,7 @@ class Likelihood(NamedTuple):
 
     `posterior` describes the bin's draws; `prior` is None where x has a flat prior, and else log prior and its slope
     on a table (2, point) over the posterior's centre - REACH sd to + REACH sd; `start` and `step` place that table.
-    `centre` and `width` are mean and sd of the normalised likelihood, and `peak` is where it is largest.
+    `centre` and `width` are mean and sd of the normalised likelihood.
     """
 
     posterior: SinhArcsinh
@@ -79,7 +79,6 @@ class Likelihood(NamedTuple):
     step: Any
     centre: Any
     width: Any
-    peak: Any
 
 
 @dataclass(frozen=True)
@@ -303,7 +302,7 @@ def _problem(result: xr.DataTree, model: Any) -> Problem:
         raise SettingsError(
             "is no result of bayesfit.fit", field="result", remedy="Give what fit returned or load read"
         )
-    data = xr.Dataset(result["constant_data"].dataset).assign(g2=result["observed_data"].dataset["g2"])
+    data = result["constant_data"].to_dataset().assign(g2=result["observed_data"].dataset["g2"])
     data = data.assign(valid=data.valid.astype(bool))
     data.attrs = {name.removeprefix("data_"): value for name, value in attrs.items() if name.startswith("data_")}
     places = data.q_bin.values
@@ -350,19 +349,22 @@ def _likelihood(shape: SinhArcsinh, x: Array, places: Array, prior: _Prior) -> L
     centre, sd = np.nanmean(x, axis=1), np.nanstd(x, axis=1)
     u = np.linspace(-REACH, REACH, POINTS)
     table = centre[:, None] + sd[:, None] * u
-    log_prior = _filled(prior.log_density(places, table))
+    log_prior = prior.log_density(places, table)
+    for bin in places[~np.any(log_prior > -np.inf, axis=1)][:1]:
+        raise InputError(
+            "its draws lie outside the model's prior", bin=int(bin), remedy="Give the model that was fitted"
+        )
+    log_prior = _filled(log_prior)
     start, step = table[:, 0], sd * (u[1] - u[0])
     flat = np.ptp(log_prior, axis=1).max() < 1e-9
     slope = np.asarray(jax.vmap(lambda f: interpax.approx_df(jnp.arange(float(POINTS)), f, "cubic2"))(log_prior))
-    made = Likelihood(shape, None if flat else np.stack([log_prior, slope], axis=1), start, step, centre, sd, centre)
+    made = Likelihood(shape, None if flat else np.stack([log_prior, slope], axis=1), start, step, centre, sd)
     values = np.asarray(jax.vmap(jax.vmap(log_likelihood, (0, None)))(table, made))
     weight = np.exp(values - values.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1, keepdims=True)
     mean = np.sum(weight * table, axis=1)
     width = np.sqrt(np.sum(weight * (table - mean[:, None]) ** 2, axis=1))
-    highest = np.take_along_axis(table, values.argmax(axis=1)[:, None], axis=1)[:, 0]
-    made = made._replace(centre=mean, width=width)
-    return made._replace(peak=np.asarray(jax.jit(jax.vmap(_mode, (0, None, 0, 0)))(highest, 0.0, highest, made)))
+    return made._replace(centre=mean, width=width)
 
 
 def _filled(log_prior: Array) -> Array:
@@ -375,52 +377,55 @@ def _filled(log_prior: Array) -> Array:
 
 def log_likelihood(x: Any, bin: Likelihood) -> Any:
     """Log marginal likelihood of x in one bin, up to a constant."""
-    log_posterior = _sinh_arcsinh.log_density(x, bin.posterior)
+    return _sinh_arcsinh.log_density(x, bin.posterior) - _log_prior(x, bin)
+
+
+def _log_prior(x: Any, bin: Likelihood) -> Any:
+    """Log prior density of x in one bin, from its table, up to a constant."""
     if bin.prior is None:
-        return log_posterior
+        return 0.0
     place = jnp.clip((x - bin.start) / bin.step, 0.0, POINTS - 1.0)
     left = jnp.clip(jnp.floor(place).astype(int), 0, POINTS - 2)
     t = place - left
     (f0, f1), (d0, d1) = (jnp.take(row, jnp.stack([left, left + 1])) for row in bin.prior)
-    hermite = f0 * (1 + 2 * t) * (1 - t) ** 2 + d0 * t * (1 - t) ** 2 + f1 * t**2 * (3 - 2 * t) + d1 * t**2 * (t - 1)
-    return log_posterior - hermite
+    return f0 * (1 + 2 * t) * (1 - t) ** 2 + d0 * t * (1 - t) ** 2 + f1 * t**2 * (3 - 2 * t) + d1 * t**2 * (t - 1)
 
 
 # The second stage: the law
 
 
 def log_scattered(x: Any, scatter: Any, bin: Likelihood) -> Any:
-    """Log of the integral of one bin's likelihood times Normal(x, scatter), by adaptive Gauss-Hermite quadrature.
+    """Log of the integral of one bin's likelihood times Normal(x, scatter), by adaptive Gauss-Hermite quadrature (Liu &
+    Pierce, Biometrika 81, 624 (1994)).
 
-    The nodes (Liu & Pierce, Biometrika 81, 624 (1994)) are placed for the product of the two as if the likelihood were
-    normal, about the product's true mode, which matters where the law is far from the bin.
+    What is integrated over is the normal score of the bin's posterior, so that the nodes are exact for a scatter much
+    larger than the bin's width, however skewed the bin, as they are for one much smaller.
     """
     nodes, weights = np.polynomial.hermite.hermgauss(NODES)
-    centre, sd = stop_gradient(_node_places(*stop_gradient((x, scatter)), bin))
-    at = centre + np.sqrt(2.0) * sd * nodes
-    logs = jax.vmap(log_likelihood, (0, None))(at, bin) + norm.logpdf(at, x, scatter)
+    centre, sd = stop_gradient(_node_places(*stop_gradient((x, scatter)), bin.posterior))
+    scores = centre + np.sqrt(2.0) * sd * nodes
+    at = _sinh_arcsinh.from_normal_score(scores, bin.posterior)
+    logs = norm.logpdf(scores) + norm.logpdf(at, x, scatter) - jax.vmap(_log_prior, (0, None))(at, bin)
     return logsumexp(logs + np.log(weights) + nodes**2) + jnp.log(np.sqrt(2.0) * sd)
 
 
-def _node_places(x: Any, scatter: Any, bin: Likelihood) -> tuple[Any, Any]:
-    """Centre and sd of the product; the skewness of the likelihood shifts the centre from the mode to the mean."""
-    tightness, own = scatter**-2, bin.width**-2
-    sd = jax.lax.rsqrt(tightness + own)
-    mode = _mode((tightness * x + own * bin.centre) * sd**2, tightness, x, bin)
-    return mode + (bin.centre - bin.peak) * own * sd**2, sd
+def _node_places(x: Any, scatter: Any, posterior: SinhArcsinh) -> tuple[Any, Any]:
+    """Mode and sd, in normal scores, of a bin's posterior times Normal(x, scatter), by the Gauss-Newton method."""
 
+    def line(score: Any) -> tuple[Any, Any]:
+        """Distance from x, and its slope, in units of the scatter."""
+        at, slope = jax.jvp(lambda z: _sinh_arcsinh.from_normal_score(z, posterior), (score,), (jnp.ones_like(score),))
+        return (at - x) / scatter, slope / scatter
 
-def _mode(start: Any, tightness: Any, x: Any, bin: Likelihood) -> Any:
-    """Where the likelihood times a normal about x, of this reciprocal variance, is largest, by Newton's method."""
-    slope = jax.grad(log_likelihood)
+    def step(_: Any, score: Any) -> Any:
+        distance, slope = line(score)
+        change = (score + slope * distance) / (1.0 + slope**2)
+        return score - jnp.clip(change, -LONGEST_STEP, LONGEST_STEP)
 
-    def newton(_: Any, at: Any) -> Any:
-        gradient, curvature = jax.jvp(lambda at: slope(at, bin), (at,), (jnp.ones_like(at),))
-        hessian = jnp.maximum(-curvature, 0.0) + tightness + 0.01 * bin.width**-2
-        step = (gradient - tightness * (at - x)) / hessian
-        return at + jnp.clip(step, -LONGEST_STEP * bin.width, LONGEST_STEP * bin.width)
-
-    return jax.lax.fori_loop(0, NEWTON_STEPS, newton, start)
+    score = _sinh_arcsinh.normal_score(x, posterior)
+    tight = line(score)[1] ** 2
+    mode = jax.lax.fori_loop(0, NEWTON_STEPS, step, score * tight / (1.0 + tight))
+    return mode, jax.lax.rsqrt(1.0 + line(mode)[1] ** 2)
 
 
 def second_stage(

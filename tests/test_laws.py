@@ -1,0 +1,363 @@
+"""Laws in q: what describes a bin's draws, the integral over scatter, the law's posterior, and its calibration."""
+
+import itertools
+import json
+
+import jax
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from scipy.stats import kstest, norm, skewnorm
+from uniformity import p_value
+
+import bayesfit
+from bayesfit import _sinh_arcsinh, _two_stage
+from bayesfit._errors import InputError, SettingsError
+from bayesfit._laws import LAWS, Law, get_law
+from bayesfit._sinh_arcsinh import SinhArcsinh
+from bayesfit._two_stage import Likelihood, Sampler, grid, likelihoods, log_scattered, second_stage
+
+TAU = np.geomspace(1e-5, 1.0, 40)
+Q = np.geomspace(0.002, 0.02, 8)
+D = 2.0e4
+QUANTILES = norm.ppf((np.arange(2000) + 0.5) / 2000).reshape(4, 500)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def planted(x, width, q=Q, verdict="ok", priors=None, model="single_exponential"):
+    """A result whose bins have normal posteriors of log rate, without a fit: draws are the normal's quantiles."""
+    bins = len(q)
+    data = bayesfit.curves(TAU, np.ones((bins, TAU.size)), q=q)
+    order = np.random.default_rng(0).permutation(QUANTILES.size)
+    draws = QUANTILES.ravel()[order].reshape(4, 500, 1) * width + x
+    posterior = xr.Dataset(
+        {"rate": (("chain", "draw", "q_bin"), np.exp(draws), {"units": "1/s"})}, {"q": data.q, "q_bin": data.q_bin}
+    )
+    posterior["D"] = posterior.rate / posterior.q**2
+    verdicts = np.broadcast_to(np.array(verdict, dtype=object), (bins,)).copy()
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": posterior,
+            "observed_data": data[["g2"]],
+            "constant_data": data.drop_vars("g2"),
+            "diagnostics": xr.Dataset({"verdict": ("q_bin", verdicts)}),
+        }
+    )
+    chosen = bayesfit.get_model(model)
+    tree.attrs.update(
+        model=model,
+        model_formula=chosen.formula,
+        model_source=f"somewhere/models/{model}.py",
+        priors=json.dumps(priors or {}),
+        fixed="{}",
+        settings=json.dumps({"noise": "scaled"}),
+        data_pipeline="table",
+        data_delays=1,
+    )
+    return tree
+
+
+def normals(x, width):
+    """Normal likelihoods of bins, without draws."""
+    x, width = np.broadcast_arrays(np.asarray(x, float), np.asarray(width, float))
+    shape = SinhArcsinh(x, width, np.zeros(x.shape), np.ones(x.shape))
+    return Likelihood(shape, None, x, width, x, width)
+
+
+# The density that describes a bin's draws
+
+
+def test_density_integrates_to_one_and_has_its_distribution_function():
+    shape = SinhArcsinh(1.0, 0.3, 0.4, 0.7)
+    low, high = 1.0 - 60, 1.0 + 60
+    total = quad(lambda x: float(np.exp(_sinh_arcsinh.log_density(x, shape))), low, high, points=[1.0, 2.0], limit=500)
+    assert total[0] == pytest.approx(1.0, abs=1e-8)
+    part = quad(lambda x: float(np.exp(_sinh_arcsinh.log_density(x, shape))), low, 1.5, points=[0.5, 1.0], limit=500)
+    assert part[0] == pytest.approx(float(_sinh_arcsinh.distribution(1.5, shape)), abs=1e-8)
+
+
+def test_fit_has_the_largest_likelihood():
+    rng = np.random.default_rng(1)
+    draws = np.stack([skewnorm.rvs(4.0, 3.0, 0.2, 1500, random_state=rng), 1e4 + rng.standard_t(6, 1500)])
+    draws[1, 1400:] = np.nan
+    shape, distance = _sinh_arcsinh.fit(draws)
+    assert np.all(distance < 0.03)
+    for row, one in zip(draws, np.stack(shape, axis=1), strict=True):
+        row = row[np.isfinite(row)]
+
+        def loss(p, row=row):
+            z = (row - p[0]) / np.exp(p[1])
+            s = np.sinh(np.exp(p[3]) * np.arcsinh(z) - p[2])
+            return -np.mean(norm.logpdf(s) + p[3] - p[1] + 0.5 * np.log((1 + s**2) / (1 + z**2)))
+
+        start = [np.mean(row), np.log(np.std(row)), 0.0, 0.0]
+        best = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 8000, "xatol": 1e-7, "fatol": 1e-11})
+        ours = -np.mean(_sinh_arcsinh.log_density(row, SinhArcsinh(*one)))
+        assert ours == pytest.approx(best.fun, abs=1e-5)
+
+
+# The integral over scatter
+
+
+@pytest.mark.parametrize("shape", [(0.0, 1.0), (0.5, 0.8), (-0.8, 1.3)])
+@pytest.mark.parametrize("ratio", [0.01, 1.0, 100.0])
+def test_integral_over_scatter_equals_quadrature(shape, ratio):
+    width, s = 0.1, 0.1 * ratio
+    posterior = SinhArcsinh(2.0, width, *shape)
+    x = np.linspace(0.0, 4.0, 20001)
+    density = np.exp(_sinh_arcsinh.log_density(x, posterior))
+    mean = np.sum(x * density) / density.sum()
+    sd = np.sqrt(np.sum((x - mean) ** 2 * density) / density.sum())
+    one = Likelihood(posterior, None, 0.0, 1.0, mean, sd)
+    for offset in (0.0, 1.5, -4.0):
+        at = mean + offset * np.hypot(sd, s)
+        inner = sorted({mean - 6 * sd, mean, mean + 6 * sd, at - 6 * s, at, at + 6 * s})
+        edges = [mean - 60 * sd, *(p for p in inner if mean - 60 * sd < p < mean + 60 * sd), mean + 60 * sd]
+
+        def product(y, at=at):
+            return float(np.exp(_sinh_arcsinh.log_density(y, posterior)) * norm.pdf(y, at, s))
+
+        pieces = itertools.pairwise(edges)
+        expected = sum(quad(product, a, b, epsabs=0, epsrel=1e-9, limit=200)[0] for a, b in pieces)
+        got = float(log_scattered(at, s, one))
+        assert got == pytest.approx(np.log(expected), abs=3e-3)
+
+
+def test_integral_over_scatter_is_exact_for_normals_however_far():
+    for s in (1e-6, 1e-3, 0.1, 30.0):
+        for at in (0.0, 0.7, 40.0):
+            got = float(log_scattered(at, s, jax.tree.map(lambda a: a[0], normals([0.5], [0.02]))))
+            assert got == pytest.approx(norm.logpdf(at, 0.5, np.hypot(0.02, s)), rel=1e-6, abs=1e-6)
+
+
+# The prior of a bin, divided out
+
+
+def test_an_informative_prior_of_each_bin_is_divided_out():
+    x, width = np.log(D * Q**2), np.full(Q.size, 0.2)
+    loc, scale = x + 1.0, 0.3
+    precision = width**-2 + scale**-2
+    posterior = (x * width**-2 + loc * scale**-2) / precision
+    priors = {"rate": {"family": "LogNormal", "loc": loc.tolist(), "scale": scale}}
+    result = planted(posterior, precision**-0.5, priors=priors)
+    found = likelihoods(result, "rate", ("ok",)).likelihood
+    np.testing.assert_allclose(found.centre, x, atol=0.01)
+    np.testing.assert_allclose(found.width, width, rtol=0.03)
+    some = likelihoods(result.isel(q_bin=[2, 5]), "rate", ("ok",)).likelihood
+    np.testing.assert_allclose(some.centre, found.centre[[2, 5]])
+    forgotten = likelihoods(planted(posterior, precision**-0.5), "rate", ("ok",)).likelihood
+    assert np.all(forgotten.centre > x + 0.25)
+
+
+def test_the_prior_of_a_parameter_that_depends_on_another_is_averaged():
+    """rate given rate_fast is log-uniform below it: p(x) ~ log((F - L) / (max(x, S) - L)), in logarithms of rates."""
+    result = planted(np.log(D * Q**2), 0.1, model="double_exponential")
+    prior = _two_stage._Prior(result, "rate", None)
+    slowest, fastest = np.log(0.1 / TAU.max()), np.log(10.0 / TAU.min())
+    lowest = slowest + np.log(0.5)
+    x = np.linspace(slowest - 0.5, fastest - 3.0, 60)
+    exact = np.log(np.log((fastest - lowest) / (np.maximum(x, slowest) - lowest)))
+    got = prior.log_density(np.array([0]), x[None])[0]
+    inside = x > lowest + 0.1
+    np.testing.assert_allclose((got - got[30])[inside], (exact - exact[30])[inside], atol=0.25)
+    assert np.all(np.isneginf(got[x < lowest]))
+
+
+# The law's posterior against closed forms
+
+
+def test_power_law_without_scatter_is_linear_regression():
+    rng = np.random.default_rng(3)
+    width = rng.uniform(0.02, 0.1, Q.size)
+    x = np.log(3.0 * D * Q**1.7) + width * rng.standard_normal(Q.size)
+    fit = bayesfit.law(planted(x, width), "power_law", scatter=False, seed=1)
+    u = np.log(Q) - np.log(np.sqrt(Q[0] * Q[-1]))
+    design = np.stack([np.ones(Q.size), u], axis=1) / width[:, None]
+    covariance = np.linalg.inv(design.T @ design)
+    mean = covariance @ design.T @ (x / width)
+    posterior = fit["posterior"]
+    for name, values, place in (("rate_middle", np.log(posterior.rate_middle), 0), ("n", posterior.n, 1)):
+        sd = np.sqrt(covariance[place, place])
+        assert float(values.mean()) == pytest.approx(mean[place], abs=0.12 * sd), name
+        assert float(values.std()) == pytest.approx(sd, rel=0.08), name
+    np.testing.assert_allclose(posterior.D, posterior.rate_middle * (Q[0] * Q[-1]) ** (-0.5 * posterior.n))
+    assert fit["diagnostics"].law_verdict == "ok"
+    residual = (x - mean[0] - mean[1] * u) / width
+    np.testing.assert_allclose(fit["bins"].residual, residual, atol=0.15)
+    assert fit["law_curve"].q.values[[0, -1]].tolist() == [Q[0], Q[-1]]
+
+
+@pytest.fixture(scope="module")
+def outlier():
+    """Bins about a diffusion law, with one far off and one that is not ok; x, width, result and its law."""
+    rng = np.random.default_rng(4)
+    width = np.full(Q.size, 0.05)
+    x = np.log(D * Q**2) + 0.08 * rng.standard_normal(Q.size)
+    x[2] += 0.6
+    verdict = ["ok"] * 7 + ["misfit"]
+    result = planted(x, width, verdict=verdict)
+    return x, width, result, bayesfit.law(result, seed=2)
+
+
+def test_diffusion_with_scatter_equals_a_grid(outlier):
+    x, width, _, fit = outlier
+    difference = (x - 2 * np.log(Q))[:7]
+    log_d, s = np.linspace(8.5, 11.5, 1200)[:, None], np.linspace(1e-3, 1.6, 800)
+    log_p = norm.logpdf(s, 0, 0.3)
+    for d, w in zip(difference, width, strict=False):
+        log_p = log_p + norm.logpdf(d, log_d, np.hypot(w, s))
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    posterior = fit["posterior"]
+    for values, axis in ((np.log(posterior.D), log_d), (posterior.scatter, s)):
+        mean = np.sum(p * axis)
+        sd = np.sqrt(np.sum(p * (axis - mean) ** 2))
+        assert float(values.mean()) == pytest.approx(mean, abs=0.15 * sd)
+        assert float(values.std()) == pytest.approx(sd, rel=0.12)
+
+
+def test_result_says_what_was_used_and_is_saved(outlier, tmp_path):
+    _, _, _, fit = outlier
+    bins = fit["bins"]
+    assert bins.left_out.values.tolist() == [""] * 7 + ["verdict misfit"]
+    assert np.isnan(bins.residual.values[7])
+    assert int(np.nanargmax(np.abs(bins.residual))) == 2
+    assert fit["posterior"].D.attrs["units"] == "angstrom^2/s"
+    assert {"lp", "diverging", "energy"} <= set(fit["sample_stats"].data_vars)
+    again = bayesfit.load(bayesfit.save(fit, tmp_path / "law.nc"))
+    assert again.attrs["law"] == "diffusion"
+    np.testing.assert_allclose(again["posterior"].D, fit["posterior"].D, rtol=1e-6)
+
+
+# Laws
+
+
+def value(law, q, **sites):
+    program = law.program
+    import numpyro
+
+    return np.asarray(numpyro.handlers.seed(numpyro.handlers.substitute(program, sites), 0)(q, TAU))
+
+
+def test_de_gennes_equals_a_hand_calculation():
+    table_q = np.linspace(0.001, 0.03, 60)
+    structure, hydrodynamic = 1 + 0.5 * np.sin(200 * table_q), np.full(60, 0.8)
+    law = get_law({"name": "de_gennes", "S": (table_q, structure), "H": (table_q, hydrodynamic)})
+    expected = 3.0e4 * Q**2 * 0.8 / (1 + 0.5 * np.sin(200 * Q))
+    np.testing.assert_allclose(value(law, Q, D0=3.0e4), expected, rtol=1e-3)
+    assert law.q_range == (0.001, 0.03)
+
+
+def test_laws_have_their_formulas(tmp_path):
+    middle = np.sqrt(Q[0] * Q[-1])
+    np.testing.assert_allclose(value(get_law("diffusion"), Q, D=5.0), 5.0 * Q**2)
+    ballistic = get_law({"name": "power_law", "n": 1})
+    np.testing.assert_allclose(value(ballistic, Q, rate_middle=4.0), 4.0 * Q / middle)
+    offset = value(get_law("diffusion_plus_offset"), Q, D=5.0, share=0.5)
+    np.testing.assert_allclose(offset, 5.0 * Q**2 + 5.0 * Q[0] ** 2)
+    np.testing.assert_allclose(value(get_law("constant"), Q, value=0.9), 0.9)
+    file = tmp_path / "table.csv"
+    file.write_text("q,rate\n" + "\n".join(f"{q},{3 * q}" for q in np.linspace(0.001, 0.03, 60)))
+    np.testing.assert_allclose(value(get_law({"name": "from_table", "table": file}), Q, scale=2.0), 6.0 * Q, rtol=1e-3)
+
+
+def test_calibrated():
+    """Ranks of the truth among the draws, over sets simulated from the prior, are uniform."""
+    law, sets, kept = get_law("power_law"), 60, 99
+    q, width = grid(Q), np.geomspace(0.03, 0.3, Q.size)
+    sampler = Sampler(second_stage(law, True, True, None, None), 3 * kept, 4)
+    truths = sampler.prior(jax.random.PRNGKey(5), q, TAU, normals(np.zeros(Q.size), width))
+    rng, ranks = np.random.default_rng(6), {"rate_middle": [], "n": [], "scatter": []}
+    middle = np.sqrt(Q[0] * Q[-1])
+    for place in range(sets):
+        truth = {name: float(values[place]) for name, values in truths.items()}
+        x = np.log(truth["rate_middle"]) + truth["n"] * np.log(Q / middle)
+        x = x + np.hypot(truth["scatter"], width) * rng.standard_normal(Q.size)
+        samples, _ = sampler(jax.random.PRNGKey(place), q, TAU, normals(x, width))
+        for name, found in ranks.items():
+            thinned = samples[name].reshape(-1)[:: 4 * 3]
+            found.append(int(np.sum(thinned < truth[name])))
+    for name, found in ranks.items():
+        assert p_value(np.array(found), kept) > 0.005, (name, sorted(found))
+        assert kstest((np.array(found) + 0.5) / (kept + 1), "uniform").pvalue > 0.005, name
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("difusion", "Did you mean 'diffusion'"),
+        ({"name": "power_law", "m": 1}, "no option 'm'"),
+        ({"name": "power_law", "n": "one"}, "power_law.n"),
+        ({"name": "de_gennes"}, "needs the option 'S'"),
+        ({"n": 1}, "expected a law"),
+        (3.0, "expected a law"),
+        ({"name": "constant", "low": 2, "high": 1}, "0 < low < high"),
+        ({"name": "from_table", "table": "nowhere.csv"}, "no such file"),
+        ({"name": "from_table", "table": ([1, 2, 3, 4], [1, 1, 0, 1])}, "q = 3 is 0"),
+        ({"name": "from_table", "table": ([1, 2, 3], [1, 1, 1])}, "too few"),
+        ({"name": "from_table", "table": 3}, "cannot be read"),
+    ],
+)
+def test_impossible_laws_are_refused(spec, words):
+    with pytest.raises((SettingsError, InputError), match=words.replace("(", r"\(")):
+        get_law(spec)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"parameter": "rat"}, "Did you mean 'rate'"),
+        ({"parameter": "D"}, "its prior is not known"),
+        ({"verdicts": ("okay",)}, "Did you mean 'ok'"),
+        ({"verdicts": ("misfit",)}, "no bin can be used"),
+        ({"priors": {"E": "Normal(0, 1)"}}, "unknown parameter 'E'"),
+        ({"priors": {"D": "Normal(0, 1"}}, "cannot read"),
+        ({"fixed": {"D": [1.0, 2.0]}}, "one number"),
+        ({"fixed": {"D": 2e4}, "scatter": False}, "nothing is left"),
+        ({"draws": 0}, "whole number"),
+        ({"model": "stretched_exponential"}, "was fitted"),
+        ({"law": lambda q, tau: q[:3]}, "returns shape"),
+        ({"law": lambda q, tau: 1 / 0}, "ZeroDivisionError"),
+        ({"law": lambda q, tau: -q}, "positive"),
+        ({"law": {"name": "de_gennes", "S": (np.linspace(0.003, 0.03, 9), np.ones(9))}}, "q = 0.002 "),
+    ],
+)
+def test_impossible_arguments_are_refused(arguments, words):
+    with pytest.raises((SettingsError, InputError), match=words):
+        bayesfit.law(planted(np.log(D * Q**2), 0.1), **arguments)
+
+
+def test_draws_outside_the_prior_are_refused():
+    with pytest.raises(InputError, match="bin 0: its draws lie outside"):
+        bayesfit.law(planted(np.log(1e-9 * D * Q**2), 0.1))
+
+
+def test_too_few_bins_are_refused():
+    result = planted(np.log(D * Q**2), 0.1, verdict=["ok", "ok", *["misfit"] * 6])
+    with pytest.raises(InputError, match="2 usable bins for 2 parameters of the law; left out: 6 of verdict misfit"):
+        bayesfit.law(result, "power_law")
+
+
+def test_a_law_needs_good_names():
+    with pytest.raises(SettingsError, match="reserved"):
+        Law("mine", lambda q, tau: q, (bayesfit.Parameter("scatter"),))
+    assert set(LAWS) == {"diffusion", "power_law", "diffusion_plus_offset", "de_gennes", "from_table", "constant"}
+
+
+def test_draws_that_no_density_describes_are_warned_of():
+    result = planted(np.log(D * Q**2), 0.1)
+    rate = result["posterior"].rate.values
+    rate[:, ::2, 3] *= 3.0
+    result["posterior"]["rate"] = result["posterior"].rate.copy(data=rate)
+    with pytest.warns(UserWarning, match="bin 3"):
+        likelihoods(result, "rate", ("ok",))
