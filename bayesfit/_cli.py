@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import xarray as xr
 
 WIDTH, COLUMNS = 200, 4  # of a table that goes to a file: characters, and parameters side by side
+LAW_SETTINGS = ("scatter", "verdicts", "priors", "fixed", "draws", "chains", "seed", "model")
 DONE, FAILED, WRONG_USE, NONE_OK, INTERRUPTED = 0, 1, 2, 3, 130
 
 app = typer.Typer(
@@ -92,6 +93,8 @@ def show(
     from bayesfit._result import load
 
     loaded = load(result)
+    if "law" in loaded.attrs:
+        return _print_law(loaded)
     for name in parameters or ():
         if name not in loaded["posterior"]:
             known = [str(known) for known in loaded["posterior"].data_vars]
@@ -109,15 +112,16 @@ def plot(
     bins: Annotated[list[int] | None, typer.Option("--bin", "-b", help="Draw this bin; may be repeated.")] = None,
 ) -> None:
     """Draw a saved result: curves with posterior bands, and the rate over q."""
-    from bayesfit._plots import plot_fit
+    from bayesfit._plots import plot_fit, plot_law
     from bayesfit._result import load
 
     loaded = load(result)
-    count = loaded["observed_data"].sizes["q_bin"]
+    is_law = "law" in loaded.attrs
+    count = loaded["bins" if is_law else "observed_data"].sizes["q_bin"]
     if wrong := [bin for bin in bins or () if not 0 <= bin < count]:
         raise SettingsError(f"there is no bin {wrong[0]}", field="--bin", remedy=f"Bins go from 0 to {count - 1}")
     try:
-        plot_fit(loaded, bins, output)
+        plot_law(loaded, output) if is_law else plot_fit(loaded, bins, output)
     except (OSError, ValueError) as error:
         raise SettingsError(str(error), field="-o", file=output) from error
     typer.echo(str(output))
@@ -142,6 +146,39 @@ def compare(
     Console(width=None if sys.stdout.isatty() else WIDTH).print(comparison_table(comparison))
     if output is not None:
         save(xr.DataTree(comparison), output)
+
+
+@app.command()
+def law(
+    result: Annotated[Path, typer.Argument(help="A saved result.")],
+    name: Annotated[str, typer.Argument(metavar="LAW", help="diffusion, power_law, diffusion_plus_offset, ...")],
+    parameter: Annotated[str, typer.Option(help="The sampled parameter that follows the law.")] = "rate",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An option of the law, n=1 or S=table.csv, or of the fit: seed=1, scatter=false."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also save the law's posterior.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Also draw the law over q; the ending says how.")] = None,
+) -> None:
+    """Fit a law in q to the bins of a saved result that are ok: its parameters with 95 % intervals."""
+    from bayesfit._settings import assigned
+
+    settings = assigned(set_ or ())
+    _start_jax()
+    from bayesfit._plots import plot_law
+    from bayesfit._result import load, save
+    from bayesfit._two_stage import law as fit_law
+
+    given = {key: settings.pop(key) for key in LAW_SETTINGS if key in settings}
+    fitted = fit_law(load(result), {**settings, "name": name}, parameter, **given)
+    _print_law(fitted)
+    if output is not None:
+        save(fitted, output)
+    if plot is not None:
+        try:
+            plot_law(fitted, plot)
+        except (OSError, ValueError) as error:
+            raise SettingsError(str(error), field="--plot", file=plot) from error
 
 
 def _named(arguments: list[str]) -> dict[str, Path]:
@@ -199,6 +236,17 @@ def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: 
     typer.echo(", ".join(f"{count} {name}" for name, count in tally(result).items()))
     if words := advice(result):
         typer.echo(words)
+
+
+def _print_law(fitted: xr.DataTree) -> None:
+    """The law's parameters, what it was fitted to, and its verdict."""
+    from rich.console import Console
+
+    from bayesfit._report import law_lines, law_table
+
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(law_table(fitted))
+    for line in law_lines(fitted):
+        typer.echo(line)
 
 
 def _start_jax() -> None:

@@ -1,4 +1,4 @@
-"""Pictures of a fit: curves with their posterior bands, and the rate over q."""
+"""Pictures of a fit: curves with their posterior bands, the rate over q, and a law in q."""
 
 from __future__ import annotations
 
@@ -95,3 +95,43 @@ def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
     axis.set_ylabel(f"{name} [{posterior[name].attrs.get('units', '1')}]", fontsize=7)
     axis.set_title(f"{name} with 95 % intervals", fontsize=8)
     axis.tick_params(labelsize=7, which="both")
+
+
+def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:
+    """Draw the parameter of every bin over q with its standard deviation, the law's mean and 95 % band, and below it
+    the residuals in sd of each bin. Bins that the law is not fitted to are grey.
+
+    Args:
+        fitted: what `bayesfit.law` returned.
+        path: where to save the picture, if at all; the ending says the format.
+
+    Returns:
+        The matplotlib figure.
+    """
+    from matplotlib.figure import Figure
+
+    bins, band = fitted["bins"].dataset, fitted["law_curve"].dataset
+    used = bins.used.values.astype(bool)
+    figure = Figure(figsize=(5.2, 5.0), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    above.fill_between(band.q, band.lower, band.upper, color="tab:blue", alpha=0.35, lw=0)
+    above.plot(band.q, band["mean"], color="tab:blue", lw=1.2, label=fitted.attrs["law_formula"] or None)
+    q, mean, sd = bins.q.values, bins["mean"].values, bins.sd.values
+    shown = np.isfinite(q) & (q > 0) & np.isfinite(mean)
+    for chosen, colour, label in ((shown & ~used, "0.7", "not used"), (shown & used, "0.2", "")):
+        if chosen.any():
+            above.errorbar(q[chosen], mean[chosen], sd[chosen], fmt="o", ms=3, lw=1, color=colour, label=label or None)
+    above.set_xscale("log")
+    if np.all(band.lower > 0) and np.all(mean[shown] > 0):
+        above.set_yscale("log")
+    unit = band["mean"].attrs.get("units", "1")
+    above.set_ylabel(fitted.attrs["parameter"] + ("" if unit == "1" else f" [{unit}]"))
+    above.legend(fontsize=8)
+    below.axhspan(-2, 2, color="0.93", lw=0)
+    below.axhline(0, color="tab:blue", lw=1)
+    below.plot(q[used], bins.residual.values[used], "o", ms=3, color="0.2")
+    below.set_ylabel("residual [sd]")
+    below.set_xlabel("q [1/Å]")
+    if path is not None:
+        figure.savefig(path, dpi=130)
+    return figure

@@ -145,6 +145,44 @@ def comparison_line(comparison: xr.Dataset) -> str:
     return f"sum of {sums.attrs['bins']} bins: " + "; ".join(parts)
 
 
+def law_table(fitted: xr.DataTree) -> Table:
+    """A table for the terminal: every parameter of a law with its median and 95 % interval.
+
+    Args:
+        fitted: what `bayesfit.law` returned.
+    """
+    from rich.markup import escape
+    from rich.table import Table
+
+    attrs, posterior = fitted.attrs, fitted["posterior"].dataset
+    title = f"{attrs['law']} of {attrs['parameter']}" + (f": {attrs['law_formula']}" if attrs["law_formula"] else "")
+    shown = Table(title=escape(title), title_justify="left", header_style="bold")
+    shown.add_column("parameter", no_wrap=True)
+    shown.add_column("median (95 % interval)", justify="right", no_wrap=True)
+    shown.add_column("what it is")
+    for name, array in posterior.data_vars.items():
+        low, median, high = np.quantile(array.values, [0.025, 0.5, 0.975])
+        heading = _heading(fitted, str(name))
+        shown.add_row(heading, interval(median, low, high), escape(array.attrs.get("long_name", "")))
+    return shown
+
+
+def law_lines(fitted: xr.DataTree, most: int = 3) -> list[str]:
+    """What a law was fitted to, its verdict, and the bins that are farthest from it."""
+    bins, diagnostics = fitted["bins"].dataset, fitted["diagnostics"].dataset
+    used = bins.used.values.astype(bool)
+    reasons, counts = np.unique(bins.left_out.values[~used].astype(str), return_counts=True)
+    left_out = ", ".join(f"{count} {reason}" for reason, count in zip(reasons, counts, strict=True))
+    residual = np.abs(np.where(used, bins.residual.values, 0.0))
+    farthest = np.argsort(-residual, kind="stable")[: min(most, int(used.sum()))]
+    words = [f"{bins.q_bin.values[i]} (q = {bins.q.values[i]:.4g}) {bins.residual.values[i]:+.1f} sd" for i in farthest]
+    return [
+        f"{used.sum()} bins used" + (f"; left out: {left_out}" if left_out else ""),
+        f"farthest from the law, in sd of each bin: {', '.join(words)}",
+        f"{diagnostics.law_verdict.item()}: {diagnostics.law_reason.item()}",
+    ]
+
+
 def advice(result: xr.DataTree) -> str:
     """What the residuals of all bins together refute, and the noise model to try; "" where nothing."""
     attrs = result["diagnostics"].attrs

@@ -83,6 +83,23 @@ def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **g
         SettingsError: the file cannot be read, a key is unknown or doubled, or a value is impossible.
     """
     table = _toml(path) if path is not None else {}
+    table = assigned(assignments, table)
+    table.update({key: value for key, value in given.items() if value is not None})
+    try:
+        return RunSettings(**table)
+    except SettingsError as error:
+        if path is None:
+            raise
+        raise SettingsError(str(error), file=path) from None
+
+
+def assigned(assignments: Iterable[str], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A table with `key=value` assignments put in; a dotted key stands for a table within.
+
+    Raises:
+        SettingsError: an assignment cannot be read, or a key is set twice.
+    """
+    table = dict(table or {})
     seen: set[str] = set()
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -93,13 +110,7 @@ def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **g
             raise SettingsError("set twice", field=key)
         seen.add(key)
         _assign(table, key, text.strip())
-    table.update({key: value for key, value in given.items() if value is not None})
-    try:
-        return RunSettings(**table)
-    except SettingsError as error:
-        if path is None:
-            raise
-        raise SettingsError(str(error), file=path) from None
+    return table
 
 
 def _toml(path: Path) -> dict[str, Any]:

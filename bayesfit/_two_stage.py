@@ -142,6 +142,7 @@ def law(
             impossible value, or a parameter whose prior cannot be known.
     """
     chosen = get_law(law)
+    _check_choices(scatter, {"priors": priors, "fixed": fixed})
     draws, chains, seed = (
         _whole_number(draws, "draws", 4),
         _whole_number(chains, "chains", 1),
@@ -161,12 +162,22 @@ def law(
     return _tree(result, chosen, parameter, bins, samples, stats, values, verdict, seed)
 
 
-def _known_verdicts(verdicts: Sequence[str]) -> tuple[str, ...]:
+def _known_verdicts(verdicts: Any) -> tuple[str, ...]:
+    if not isinstance(verdicts, str | Sequence):
+        raise SettingsError(f"got {verdicts!r}, expected names of verdicts", field="verdicts")
     names = (verdicts,) if isinstance(verdicts, str) else tuple(verdicts)
     for name in names:
         if name not in VERDICTS:
             raise SettingsError(f"unknown verdict {name!r}", field="verdicts", remedy=nearest(str(name), VERDICTS))
     return names
+
+
+def _check_choices(scatter: Any, tables: Mapping[str, Any]) -> None:
+    if not isinstance(scatter, bool):
+        raise SettingsError(f"got {scatter!r}, expected true or false", field="scatter")
+    for name, table in tables.items():
+        if table is not None and not isinstance(table, Mapping):
+            raise SettingsError(f"got {table!r}, expected a table by parameter", field=name)
 
 
 def _whole_number(value: Any, field: str, least: int = 0) -> int:

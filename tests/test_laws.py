@@ -2,6 +2,9 @@
 
 import itertools
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -236,6 +239,67 @@ def test_result_says_what_was_used_and_is_saved(outlier, tmp_path):
     np.testing.assert_allclose(again["posterior"].D, fit["posterior"].D, rtol=1e-6)
 
 
+# From curves to a law
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A fit of simulated curves with D = 2e4, on disk."""
+    data, _ = bayesfit.simulate(bins=6, delays=48, seed=5, diffusion=D)
+    result = bayesfit.fit(data, draws=100, target_ess=0, seed=1)
+    return bayesfit.save(result, tmp_path_factory.mktemp("fit") / "fit.nc")
+
+
+def test_the_command_line_finds_the_diffusion_coefficient(saved, tmp_path):
+    law, picture = tmp_path / "law.nc", tmp_path / "law.png"
+    options = ["--set", "verdicts=['ok', 'poor_mixing']", "--set", "scatter=false", "-o", law, "--plot", picture]
+    out = call("law", saved, "diffusion", *options).stdout
+    assert "D [angstrom^2/s]" in out
+    assert "6 bins used" in out
+    assert picture.stat().st_size > 10_000
+    found = bayesfit.load(law)["posterior"].D
+    assert abs(float(found.mean()) - D) < 3.5 * float(found.std())
+    assert float(found.std()) < 0.03 * D
+    assert "rate = D q^2" in call("show", law).stdout
+    call("plot", law, "-o", tmp_path / "again.pdf")
+
+
+def test_the_command_line_refuses_in_one_line(saved):
+    assert "Did you mean 'diffusion'" in call("law", saved, "difusion", code=2).stderr
+    assert "no option 'm'" in call("law", saved, "diffusion", "--set", "m=1", code=2).stderr
+
+
+def call(*arguments, code=0):
+    program = Path(sys.executable).parent / "bayesfit"
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == code, (done.stdout, done.stderr)
+    return done
+
+
+def test_light_scattering_at_thirteen_angles(shared_data):
+    """Real curves, one file an angle: the exponent of q is near 2, and D that of the mean rate at all angles."""
+    files = sorted((shared_data / "dls_alv_cgs3").glob("*_0001.ASC"))
+    assert len(files) == 13
+    read = [bayesfit.read(file).isel(q_bin=[0]) for file in files]
+    parts = {name: np.concatenate([part[name].values for part in read]) for name in ("g2", "g2_err", "q")}
+    whole = bayesfit.curves(
+        read[0].tau.values,
+        **parts,
+        contrast_prior=read[0].attrs["contrast_prior"],
+        baseline_prior=read[0].attrs["baseline_prior"],
+    )
+    result = bayesfit.fit(whole, "cumulant", draws=100, target_ess=0, seed=1)
+    converged = ("ok", "misfit", "not_identified", "poor_mixing")
+    fit = bayesfit.law(result, "power_law", verdicts=converged, seed=1)
+    posterior = fit["posterior"]
+    assert int(fit["bins"].used.sum()) >= 10
+    assert abs(float(posterior.n.mean()) - 2.0) < 0.15, (float(posterior.n.mean()), float(posterior.n.std()))
+    middle = np.sqrt(fit["bins"].q.min() * fit["bins"].q.max())
+    by_hand = np.median(result["posterior"].D.mean(("chain", "draw")))
+    assert float(posterior.rate_middle.mean() / middle**2) == pytest.approx(by_hand, rel=0.1)
+
+
 # Laws
 
 
@@ -325,6 +389,9 @@ def test_impossible_laws_are_refused(spec, words):
         ({"fixed": {"D": [1.0, 2.0]}}, "one number"),
         ({"fixed": {"D": 2e4}, "scatter": False}, "nothing is left"),
         ({"draws": 0}, "whole number"),
+        ({"scatter": 0.3}, "true or false"),
+        ({"priors": "D"}, "expected a table"),
+        ({"verdicts": 3}, "names of verdicts"),
         ({"model": "stretched_exponential"}, "was fitted"),
         ({"law": lambda q, tau: q[:3]}, "returns shape"),
         ({"law": lambda q, tau: 1 / 0}, "ZeroDivisionError"),
