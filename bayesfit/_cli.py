@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -170,7 +171,11 @@ def law(
     from bayesfit._two_stage import law as fit_law
 
     given = {key: settings.pop(key) for key in LAW_SETTINGS if key in settings}
-    fitted = fit_law(load(result), {**settings, "name": name}, parameter, **given)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        fitted = fit_law(load(result), {**settings, "name": name}, parameter, **given)
+    for warning in caught:
+        typer.echo(f"warning: {warning.message}", err=True)
     _print_law(fitted)
     if output is not None:
         save(fitted, output)

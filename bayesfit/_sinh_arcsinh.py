@@ -73,10 +73,9 @@ def fit(draws: np.ndarray) -> tuple[SinhArcsinh, np.ndarray]:
         made = np.isfinite(scores)
         coordinates, loss = _fitted(np.where(made, scores, 0.0), made)
         shape = _shape(jnp.moveaxis(jnp.where(jnp.isfinite(loss)[:, None], coordinates, jnp.nan), -1, 0))
-        each = np.stack(shape, axis=1)
-        distances = [_distance(np.sort(row[ok]), one) for row, ok, one in zip(scores, made, each, strict=True)]
+        distance = _distance(np.sort(scores, axis=1), made.sum(axis=1)[:, None], shape)
         placed = shape._replace(location=centre + spread * shape.location, scale=spread * shape.scale)
-        return SinhArcsinh(*map(np.asarray, placed)), np.array(distances)
+        return SinhArcsinh(*map(np.asarray, placed)), distance
 
 
 def _shape(coordinates: Any) -> SinhArcsinh:
@@ -101,8 +100,11 @@ def _fitted(scores: Any, made: Any) -> tuple[Any, Any]:
     return found, _loss(found, (scores, made))
 
 
-def _distance(ordered: np.ndarray, shape: Any) -> float:
-    """Largest distance between the distribution function and that of sorted draws (draw,)."""
-    expected = np.asarray(distribution(ordered, SinhArcsinh(*shape)))
-    steps = np.arange(ordered.size + 1) / ordered.size
-    return float(np.max(np.maximum(steps[1:] - expected, expected - steps[:-1])))
+def _distance(ordered: np.ndarray, count: np.ndarray, shape: SinhArcsinh) -> np.ndarray:
+    """Largest distance (series,) between the distribution function and that of sorted draws (series, draw), of which
+    there are `count` (series, 1), NaN behind them."""
+    expected = np.asarray(distribution(ordered, SinhArcsinh(*(number[:, None] for number in shape))))
+    place = np.arange(ordered.shape[1])
+    apart = np.maximum((place + 1) / count - expected, expected - place / count)
+    failed = np.isnan(np.asarray(shape.location))
+    return np.where(failed, np.nan, np.max(np.where(place < count, apart, -np.inf), axis=1))

@@ -290,20 +290,18 @@ class _Prior:
 
         def given(key: Any, bin: Any, x: Any) -> Any:
             fn, value = self._site(key, bin), jnp.exp(x) if self.positive else x
-            inside = fn.support(value)
-            safe = jnp.where(inside, value, fn.mean if not self.positive else 1.0)
-            jacobian = x if self.positive else 0.0
-            return jnp.where(inside, fn.log_prob(safe) + jacobian, -jnp.inf)
+            log_jacobian = x if self.positive else 0.0
+            return jnp.where(fn.support(value), fn.log_prob(value) + log_jacobian, -jnp.inf)
 
-        def averaged(count: int) -> Array:
+        def drawn(count: int, fold: Callable[[Any], Any]) -> Array:
             keys = jax.random.split(jax.random.PRNGKey(0), count)
-            one = jax.jit(lambda bin, x: jax.vmap(lambda key: given(key, bin, x))(keys))
-            return jax.lax.map(lambda pair: logsumexp(one(*pair), axis=0) - jnp.log(count), (bins, jnp.asarray(x)))
+            each = jax.vmap(given, (0, None, None))
+            return np.asarray(jax.lax.map(lambda pair: fold(each(keys, *pair)), (bins, jnp.asarray(x))))
 
-        few, one = np.asarray(averaged(2)), np.asarray(averaged(1))
-        if np.array_equal(few > -np.inf, one > -np.inf) and np.allclose(few, one, atol=1e-9):
+        one, another = np.moveaxis(drawn(2, lambda logs: logs), 1, 0)
+        if np.array_equal(one, another):
             return one
-        return np.asarray(averaged(PRIOR_DRAWS))
+        return drawn(PRIOR_DRAWS, lambda logs: logsumexp(logs, axis=0) - jnp.log(PRIOR_DRAWS))
 
 
 def _problem(result: xr.DataTree, model: Any) -> Problem:
