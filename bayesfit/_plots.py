@@ -132,6 +132,7 @@ def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:
     below.plot(q[used], bins.residual.values[used], "o", ms=3, color="0.2")
     below.set_ylabel("residual [sd]")
     below.set_xlabel("q [1/Å]")
+    below.tick_params(axis="x", which="both", labelsize=7)
     if path is not None:
         figure.savefig(path, dpi=130)
     return figure

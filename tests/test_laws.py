@@ -335,6 +335,7 @@ def test_laws_have_their_formulas(tmp_path):
     np.testing.assert_allclose(value(get_law({"name": "from_table", "table": file}), Q, scale=2.0), 6.0 * Q, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_calibrated():
     """Ranks of the truth among the draws, over sets simulated from the prior, are uniform; all sets side by side."""
     sets, kept, thin = 100, 99, 4
