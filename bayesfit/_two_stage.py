@@ -158,8 +158,11 @@ def law(
         samples, stats = sampler(jax.random.PRNGKey(seed), grid(bins.q[bins.used]), tau, bins.likelihood)
         prior = sampler.prior(jax.random.PRNGKey(seed), grid(bins.q[bins.used]), tau, bins.likelihood)
     values = samples.pop("_law")
+    samples = {name: array for name, array in samples.items() if name not in (fixed or {})}
+    settings = {"seed": seed, "scatter_inferred": int(scatter), "verdicts": ", ".join(_known_verdicts(verdicts))}
+    settings |= {"priors": _as_json(priors), "fixed": _as_json(fixed)}
     verdict = _judge(samples, stats, prior, sites, bins, values, scatter)
-    return _tree(result, chosen, parameter, bins, samples, stats, values, verdict, seed)
+    return _tree(result, chosen, parameter, bins, samples, stats, values, verdict, settings)
 
 
 def _known_verdicts(verdicts: Any) -> tuple[str, ...]:
@@ -665,7 +668,7 @@ def _tree(
     stats: Mapping[str, Array],
     values: Array,
     verdict: _Verdict,
-    seed: int,
+    settings: Mapping[str, Any],
 ) -> xr.DataTree:
     """The result of a law, in ArviZ's schema."""
     unit = {"units": result["posterior"][parameter].attrs.get("units", "1")}
@@ -687,7 +690,7 @@ def _tree(
         "law_formula": law.formula,
         "parameter": parameter,
         "scale": "logarithmic" if bins.logarithmic else "linear",
-        "seed": seed,
+        **settings,
         "model": result.attrs["model"],
         "input_file": result.attrs.get("input_file", ""),
         "input_sha256": result.attrs.get("input_sha256", ""),
@@ -706,6 +709,10 @@ def _tree(
     )
     tree.attrs.update(attrs)
     return tree
+
+
+def _as_json(given: Mapping[str, Any] | None) -> str:
+    return json.dumps(dict(given or {}), default=str)
 
 
 def _bin_coords(result: xr.DataTree) -> dict[str, Any]:

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 import xarray as xr
 from numpyro.infer import MCMC, NUTS
@@ -239,6 +242,22 @@ def test_result_says_what_was_used_and_is_saved(outlier, tmp_path):
     np.testing.assert_allclose(again["posterior"].D, fit["posterior"].D, rtol=1e-6)
 
 
+def test_a_law_of_ones_own_with_a_fixed_parameter():
+    def bent(q, tau):
+        height = numpyro.sample("height", dist.LogNormal(10.0, 2.0))
+        bend = numpyro.sample("bend", dist.Normal(0.0, 1.0))
+        return height * q**2 * jnp.exp(bend * jnp.log(q / Q[0]))
+
+    result, u = planted(np.log(D * Q**2.1 / Q[0] ** 0.1), 0.05), np.log(Q / Q[0])
+    fit = bayesfit.law(result, bent, scatter=False, fixed={"height": D}, priors={"bend": "Normal(0, 0.05)"}, seed=3)
+    precision = np.sum(u**2) / 0.05**2 + 1 / 0.05**2
+    bend = fit["posterior"].bend
+    assert float(bend.mean()) == pytest.approx(0.1 * np.sum(u**2) / 0.05**2 / precision, abs=0.15 * precision**-0.5)
+    assert float(bend.std()) == pytest.approx(precision**-0.5, rel=0.1)
+    assert list(fit["posterior"].data_vars) == ["bend"]
+    assert json.loads(fit.attrs["fixed"]) == {"height": D}
+
+
 # From curves to a law
 
 
@@ -307,10 +326,7 @@ def test_light_scattering_at_thirteen_angles(shared_data):
 
 
 def value(law, q, **sites):
-    program = law.program
-    import numpyro
-
-    return np.asarray(numpyro.handlers.seed(numpyro.handlers.substitute(program, sites), 0)(q, TAU))
+    return np.asarray(numpyro.handlers.seed(numpyro.handlers.substitute(law.program, sites), 0)(q, TAU))
 
 
 def test_de_gennes_equals_a_hand_calculation():
