@@ -275,6 +275,31 @@ def test_table_has_a_row_a_bin_and_flags(comparison):
     assert str(table.caption).startswith("sum of 3 bins: right elpd")
 
 
+def test_the_fields_models_are_told_apart():
+    """One bin of each kind of decay, fitted with each model: the right one is best, or no worse than a richer one."""
+    tau, noise = np.geomspace(1e-3, 10.0, 60), 0.002 * np.random.default_rng(8).standard_normal((3, 60))
+    fields = {
+        "single_exponential": np.exp(-5.0 * tau),
+        "stretched_exponential": np.exp(-((5.0 * tau) ** 0.6)),
+        "double_exponential": 0.5 * np.exp(-0.5 * tau) + 0.5 * np.exp(-40.0 * tau),
+    }
+    g2 = 1.0 + 0.2 * np.stack(list(fields.values())) ** 2 + noise
+    curves = bayesfit.curves(tau, g2, np.full_like(g2, 0.002), contrast_prior="TruncatedNormal(0.2, 0.2, low=0)")
+    fits = {name: bayesfit.fit(curves, name, draws=200, include=("log_likelihood",)) for name in fields}
+    got = bayesfit.compare(fits)
+    np.testing.assert_allclose(got.weight.sum("model"), 1.0)
+    for bin, name in enumerate(fields):
+        right = got.sel(model=name).isel(q_bin=bin)
+        assert right.elpd_diff > -2.0 * right.diff_se - 1e-9
+        assert fits[name]["diagnostics"].verdict.values[bin] in ("ok", "not_identified")
+    one, _, two = (got.isel(q_bin=bin) for bin in range(3))
+    assert two.weight.sel(model="double_exponential") > 0.9
+    for model in ("single_exponential", "stretched_exponential"):
+        assert two.elpd_diff.sel(model=model) < -5.0 * two.diff_se.sel(model=model)
+    assert got.elpd_diff.sel(model="single_exponential")[1] < -5.0 * got.diff_se.sel(model="single_exponential")[1]
+    assert one.elpd_diff.sel(model="double_exponential") > -3.0
+
+
 def test_command_line(results, comparison, tmp_path, monkeypatch, capsys):
     for name in ("right", "narrow"):
         bayesfit.save(results[name], tmp_path / f"{name}.nc")
