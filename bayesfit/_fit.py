@@ -47,7 +47,7 @@ def fit(
         model: name of a model, path of a model file, or a `Model`.
         noise: how the points scatter: "scaled" (the stated errors times one inferred factor a bin), "stated",
             "inferred" (one standard deviation a bin), "smooth" (one that varies with the delay), "robust" (Student-t),
-            or "correlated" (neighbouring delays).
+            "correlated" (neighbouring delays), or "speckle" (finitely many speckles and photons).
         priors: parameter name to prior, as text `"LogNormal(3, 1)"`, as a table `{"family": ..., ...}`, or a NumPyro
             distribution; each value one number or one a bin. Amplitudes are `contrast` and `baseline`.
         fixed: parameter name to value, one number or one a bin (q_bin,).

@@ -1,6 +1,6 @@
 """Do intervals cover? Curves simulated through photons, fitted with every noise model.
 
-`uv run python benchmarks/interval_coverage.py [--bins 1000] [--counts 0.1 1.0] [--noise scaled ...]`
+`uv run python benchmarks/interval_coverage.py [--bins 1000] [--counts 0.1 1.0] [--pixels 64] [--noise scaled ...]`
 
 The curves come from `photons.py`: speckle, Poisson counts, multi-tau correlation, errors as APS 8-ID states them, right
 and wrong by 10, so nothing of a likelihood. A row gives the share of bins whose central 50, 80 and 95 % interval holds
@@ -47,10 +47,10 @@ def show(name: str, held: np.ndarray, rest: str = "") -> None:
     print(f"  {name:11}", *cells, rest, flush=True)
 
 
-def coverage(counts: float, errors: str, bins: int, noises: list[str], seed: int) -> None:
+def coverage(counts: float, errors: str, bins: int, pixels: int, noises: list[str], seed: int) -> None:
     """A block of the table: one kind of data, all noise models."""
-    data, truth = photons.simulate(bins, seed=seed, counts=(counts, counts), errors=errors)
-    print(f"{counts:g} counts a pixel and frame, errors {errors!r}, {bins} bins, {data.sizes['tau']} delays")
+    data, truth = photons.simulate(bins, seed=seed, counts=(counts, counts), errors=errors, pixels=pixels)
+    print(f"{counts:g} counts in each of {pixels} pixels and frame, errors {errors!r}, {bins} bins, {data.tau.size} delays")
     print("  noise         rate 50     80     95 beta 50    80     95  misfit     ok   ms/bin")
     held, tries = {}, np.full(bins, "", dtype=object)
     for noise in noises:
@@ -72,13 +72,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bins", type=int, default=1000)
     parser.add_argument("--counts", type=float, nargs="+", default=[0.1, 1.0])
+    parser.add_argument("--pixels", type=int, default=64, help="of a bin")
     parser.add_argument("--errors", nargs="+", default=["pixel", "wrong_small"])
     parser.add_argument("--noise", nargs="+", default=list(NOISES))
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     for counts in given.counts:
         for errors in given.errors:
-            coverage(counts, errors, given.bins, given.noise, given.seed)
+            coverage(counts, errors, given.bins, given.pixels, given.noise, given.seed)
 
 
 if __name__ == "__main__":
