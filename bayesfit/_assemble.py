@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bayesfit._check import over_all
+from bayesfit._check import over_all, speckle_evidence
 from bayesfit._curves import error_audit
 from bayesfit._devices import take
 from bayesfit._estimate import Estimate
@@ -206,6 +206,7 @@ def _verdicts(
         return verdicts
     names = [*problem.posterior.names, *problem.posterior.marginal]
     prior = _prior_quantiles(problem, usable, points)
+    evidence = _speckle_evidence(problem, usable, scores, curves)
     classical = classical_fit(problem, usable, points, len(problem.points))
     for place, bin in enumerate(usable):
         made = int(draws.done[place])
@@ -224,6 +225,7 @@ def _verdicts(
                 prior_quantiles={name: quantiles[place] for name, quantiles in prior.items()},
                 noise=problem.posterior.noise.name,
                 scores=scores.get(place, np.zeros((0, int(valid.sum())))),
+                speckle_evidence=float(evidence[bin]),
                 chi2=float(np.sum(residual**2)),
                 tau=curves.tau.values[valid],
                 delays=bool(curves.attrs.get("delays", 1)),
@@ -235,6 +237,20 @@ def _verdicts(
             )
         )
     return verdicts
+
+
+def _speckle_evidence(
+    problem: Problem, usable: np.ndarray, scores: dict[int, np.ndarray], curves: xr.Dataset
+) -> np.ndarray:
+    """What `speckle_evidence` says of the mean scores of each bin (q_bin,), NaN for data without delays."""
+    if not curves.attrs.get("delays", 1):
+        return np.full(curves.sizes["q_bin"], np.nan)
+    valid, means = curves.valid.values, np.zeros(curves.valid.shape)
+    tau = problem.bins.tau[0, : valid.shape[1]]
+    for place, score in scores.items():
+        means[usable[place], valid[usable[place]]] = score.mean(axis=0)
+    found = [speckle_evidence(means[i : i + 64], valid[i : i + 64], tau) for i in range(0, len(means), 64)]
+    return np.concatenate(found)
 
 
 def _number(group: xr.Dataset, name: str, bin: int) -> float:

@@ -17,10 +17,11 @@ from bayesfit._noise import CORRELATED, SPECKLE, share_at
 FEWEST_POINTS = 8
 FEWEST_FOR_KURTOSIS = 20
 
-SUSPECT = 0.1  # p_correlation below which it is asked how the residuals correlate
 SHARES = (0.2, 0.5, 0.8, 0.95)
 RANGES = (0.03, 0.1, 0.3, 1.0)  # decades
 TIMES = 6  # over the delay window
+
+TINY = np.finfo(float).tiny
 
 FEWEST_BINS = 5
 CLEAR = 3.0  # standard errors
@@ -47,32 +48,33 @@ def check(scores: np.ndarray) -> dict[str, float]:
     return dict(zip(CHECKS, (float(np.median(p)) for p in values), strict=True))
 
 
-def speckle_evidence(scores: np.ndarray, tau: np.ndarray) -> float:
-    """How much likelier the scores (draw, point) at delays (point,) make correlations as noise "speckle" has them than
-    as "correlated" has them: the difference of the log likelihoods of the draws' mean, each at its best strength and
-    range of a few, with the scale profiled out."""
-    share, strength = np.meshgrid(SHARES, RANGES)
-    in_decades = np.exp(-CORRELATED.layout(tau) / strength.ravel())
-    found = _likelihoods(scores.mean(axis=0), np.broadcast_to(share.ravel(), in_decades.shape), in_decades)
-    share, time = np.meshgrid(SHARES, np.geomspace(tau[0], tau[-1], TIMES + 1)[:-1])
+def speckle_evidence(scores: np.ndarray, valid: np.ndarray, tau: np.ndarray) -> np.ndarray:
+    """How much likelier the scores (bin, tau) of the `valid` points at delays `tau` make correlations as noise
+    "speckle" has them than as "correlated" has them (bin,): the difference of their log likelihoods, each at its best
+    strength and range of a few, with the scale profiled out."""
+    share, length = map(np.ravel, np.meshgrid(SHARES, RANGES))
+    memory = np.exp(-CORRELATED.layout(tau) / length)
+    log_range = _likelihoods(scores, valid, np.broadcast_to(share, memory.shape), memory)
+    share, time = map(np.ravel, np.meshgrid(SHARES, np.geomspace(tau[0], tau[-1], TIMES, endpoint=False)))
     gap, spacing = SPECKLE.layout(tau).T[:, :, None]
-    found_speckle = _likelihoods(scores.mean(axis=0), share_at(share.ravel(), spacing), np.exp(-gap / time.ravel()))
-    return float(np.max(found_speckle) - np.max(found))
+    speckle = _likelihoods(scores, valid, share_at(share, spacing), np.exp(-gap / time))
+    return np.max(speckle, axis=1) - np.max(log_range, axis=1)
 
 
-def _likelihoods(scores: np.ndarray, share: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """Log likelihoods (chain,) of scores (point,) under several chains as `_chain` defines them, from the share and the
-    memory (point, chain); the scale is profiled out, and what they have in common is left out."""
-    load = np.sqrt(share)
-    mean, variance, square, volume = np.zeros(share.shape[1]), np.ones(share.shape[1]), 0.0, 0.0
-    for place, score in enumerate(scores):
+def _likelihoods(scores: np.ndarray, valid: np.ndarray, share: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """Log likelihoods (bin, chain) of scores (bin, tau) under several chains as `_chain` defines them, from the share
+    and the memory (tau, chain); the scale is profiled out, and what they have in common is left out."""
+    shape = len(scores), share.shape[1]
+    mean, variance, square, volume = np.zeros(shape), np.ones(shape), np.zeros(shape), np.zeros(shape)
+    for place, load in enumerate(np.sqrt(share)):
         mean, variance = memory[place] * mean, 1.0 - memory[place] ** 2 * (1.0 - variance)
         total = share[place] * variance + 1.0 - share[place]
-        off = score - load[place] * mean
-        square, volume = square + off**2 / total, volume + np.log(total)
-        gain = load[place] * variance / total
-        mean, variance = mean + gain * off, (1.0 - gain * load[place]) * variance
-    return -0.5 * (scores.size * np.log(square) + volume)
+        here = valid[:, place, None]
+        off = np.where(here, scores[:, place, None] - load * mean, 0.0)
+        square, volume = square + off**2 / total, volume + here * np.log(total)
+        gain = here * load * variance / total
+        mean, variance = mean + gain * off, (1.0 - gain * load) * variance
+    return -0.5 * (valid.sum(axis=1)[:, None] * np.log(np.maximum(square, TINY)) + volume)
 
 
 def correlated_like(evidence: float, noise: str) -> str:

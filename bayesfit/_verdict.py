@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesfit._check import CHECKS, SUSPECT, check, correlated_like, neighbour_correlation, speckle_evidence
+from bayesfit._check import CHECKS, check, correlated_like, neighbour_correlation
 from bayesfit._noise import NOISES
 from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 
@@ -36,10 +36,10 @@ class Evidence:
     size, NaN where they are too few; `potential`, `n_steps`, `diverging`: (chain, draw);
     `mode_potential`: lowest potential seen before; `sampled`: number of sampled coordinates; `prior_quantiles`:
     parameter name to evenly spaced quantiles of its prior; `noise`: the noise model's name; `scores`: normal scores
-    (draw, point) of the residuals of the valid points; `chi2`: sum of squares of the residuals from the posterior mean
-    curve, in stated errors; `tau` of the valid points, and whether they are `delays`; `free`: number of free numbers of
-    the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard error, NaN where the model has
-    none; `max_tree_depth`; `wanted`: draws asked for.
+    (draw, point) of the residuals of the valid points; `speckle_evidence`: see `_check`, NaN without delays; `chi2`:
+    sum of squares of the residuals from the posterior mean curve, in stated errors; `tau` of the valid points, and
+    whether they are `delays`; `free`: number of free numbers of the curve; `contrast`, `contrast_sd`: the least-squares
+    contrast and its standard error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for.
     """
 
     draws: dict[str, np.ndarray]
@@ -52,6 +52,7 @@ class Evidence:
     prior_quantiles: dict[str, np.ndarray]
     noise: str
     scores: np.ndarray
+    speckle_evidence: float
     chi2: float
     tau: np.ndarray
     delays: bool
@@ -125,8 +126,6 @@ def _numbers(evidence: Evidence) -> dict[str, float]:
     rhat, bulk, tail = map(float, evidence.convergence)
     freedom = len(evidence.tau) - evidence.free
     scores = evidence.scores
-    p_values = check(scores)
-    suspect = evidence.delays and p_values["p_correlation"] < SUSPECT
     return {
         "r_hat": rhat,
         "ess_bulk": 0.0 if np.isnan(bulk) else bulk,
@@ -139,8 +138,8 @@ def _numbers(evidence: Evidence) -> dict[str, float]:
         "reduced_chi2": evidence.chi2 / freedom if freedom > 0 else float("nan"),
         "residual_correlation": float(np.mean(neighbour_correlation(scores))) if scores.size else float("nan"),
         "largest_residual": float(np.max(np.abs(scores.mean(axis=0)))) if scores.size else float("nan"),
-        **p_values,
-        "speckle_evidence": speckle_evidence(scores, evidence.tau) if suspect else float("nan"),
+        **check(scores),
+        "speckle_evidence": evidence.speckle_evidence,
     }
 
 

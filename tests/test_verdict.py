@@ -34,6 +34,7 @@ def evidence(**changes):
         prior_quantiles={"rate": 20 * LEVELS, "beta": 2 * LEVELS},
         noise="scaled",
         scores=scores_of(np.random.default_rng(1).standard_normal(60)),
+        speckle_evidence=1.0,
         chi2=60.0,
         tau=np.geomspace(1e-3, 1.0, 60),
         delays=True,
