@@ -10,7 +10,6 @@ import xarray as xr
 from bayesfit._check import over_all, speckle_evidence
 from bayesfit._curves import error_audit
 from bayesfit._devices import take
-from bayesfit._estimate import Estimate
 from bayesfit._lane import MAX_TREE_DEPTH
 from bayesfit._noise import NOISES
 from bayesfit._point import PointEstimate
@@ -33,10 +32,11 @@ def assemble(
     usable: np.ndarray,
     keys: np.ndarray,
     points: PointEstimate | None,
-    estimates: Estimate | None,
+    mode_potential: np.ndarray | None,
     draws: Draws | None,
 ) -> xr.DataTree:
-    """The result of a fit; `keys`, `points`, `estimates` and `draws` are those of the `usable` bins only."""
+    """The result of a fit; `keys`, `points`, the lowest potential that was seen (bin,) and `draws` are those of the
+    `usable` bins only."""
     curves = curves if "q_bin" in curves.dims else curves.expand_dims("q_bin")
     curves = curves.transpose("q_bin", "tau", ...)
     count = curves.sizes["q_bin"]
@@ -44,7 +44,7 @@ def assemble(
     posterior = _posterior_group(problem, sampled, curves)
     pinned = {name: ("q_bin", values[:, 0, 0]) for name, values in sampled.items() if name in _pinned(problem)}
     band, scores = _fitted(problem, usable, draws, curves)
-    verdicts = _verdicts(problem, usable, points, estimates, draws, band, scores, curves, settings)
+    verdicts = _verdicts(problem, usable, points, mode_potential, draws, band, scores, curves, settings)
     diagnostics = _diagnostics(verdicts, problem, curves).assign(_means(draws, usable, count))
     made = {
         "posterior": posterior,
@@ -192,7 +192,7 @@ def _verdicts(
     problem: Problem,
     usable: np.ndarray,
     points: PointEstimate | None,
-    estimates: Estimate | None,
+    mode_potential: np.ndarray | None,
     draws: Draws | None,
     band: xr.Dataset,
     scores: dict[int, np.ndarray],
@@ -202,7 +202,7 @@ def _verdicts(
     """The verdict of every bin of the dataset, in order."""
     needed = len(problem.posterior.curve_names) + len(problem.posterior.marginal)
     verdicts = [unusable(int(points), needed) for points in problem.points]
-    if points is None or estimates is None or draws is None:
+    if points is None or mode_potential is None or draws is None:
         return verdicts
     names = [*problem.posterior.names, *problem.posterior.marginal]
     prior = _prior_quantiles(problem, usable, points)
@@ -220,7 +220,7 @@ def _verdicts(
                 potential=stats.get("potential", np.zeros((1, 0))),
                 n_steps=stats.get("n_steps", np.zeros((1, 0))),
                 diverging=stats.get("diverging", np.zeros((1, 0))),
-                mode_potential=float(estimates.mode_potential[place]),
+                mode_potential=float(mode_potential[place]),
                 sampled=len(problem.posterior.names),
                 prior_quantiles={name: quantiles[place] for name, quantiles in prior.items()},
                 noise=problem.posterior.noise.name,

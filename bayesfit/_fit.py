@@ -12,13 +12,17 @@ import numpy as np
 import xarray as xr
 
 from bayesfit import _estimate, _point, _sample
+from bayesfit._across import check_links, chosen, parse_across
 from bayesfit._assemble import assemble, classical_fit
 from bayesfit._devices import TRACING, take
 from bayesfit._errors import ModelError
+from bayesfit._joint import joint_posterior, sample_joint
+from bayesfit._joint_result import with_common
 from bayesfit._keys import bin_keys
 from bayesfit._model import Model
 from bayesfit._predict import check_groups
 from bayesfit._prepare import Problem, prepare
+from bayesfit._priors import as_numbers, parse_prior
 from bayesfit._progress import progress_bar
 from bayesfit._settings import FitSettings
 from bayesfit._work import Report, stop_on_signal
@@ -31,6 +35,7 @@ def fit(
     noise: str = "scaled",
     priors: Mapping[str, Any] | None = None,
     fixed: Mapping[str, Any] | None = None,
+    across: Mapping[str, Any] | None = None,
     chains: int = 4,
     draws: int = 500,
     warmup: int = 50,
@@ -51,6 +56,13 @@ def fit(
         priors: parameter name to prior, as text `"LogNormal(3, 1)"`, as a table `{"family": ..., ...}`, or a NumPyro
             distribution; each value one number or one a bin. Amplitudes are `contrast` and `baseline`.
         fixed: parameter name to value, one number or one a bin (q_bin,).
+        across: parameter name to how it is linked across bins, all others being each bin's own: "shared" (one value),
+            `{"kind": "shared", "by": "phi"}` (one for each value of a coordinate of q_bin, or of an array of labels),
+            "pooled" (drawn from a common normal distribution on the unconstrained scale), "smooth" (a random walk in
+            log q there), or a law in q as `bayesfit.law` takes it: "diffusion", `{"name": "power_law", "n": 1}`, with
+            `"scatter": True` for bins that scatter about it. `priors` and `fixed` may name what the bins have in
+            common (`D`). All bins then have one posterior, sampled by NumPyro's NUTS with a warm-up of its own;
+            parameters of it have dims (chain, draw), and a bin's draws depend on the other bins.
         chains, draws, warmup: chains a bin, kept draws a chain, warm-up transitions before them.
         target_ess: effective sample size, bulk and tail, that the kept draws of a bin's worst parameter should have
             together, with R-hat at most 1.01. Chains that miss it go on to twice their length, of which every second
@@ -93,9 +105,11 @@ def fit(
     check_groups(settings.include)
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(True))
+        report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
+        if across:
+            return _run_joint(curves, model, priors or {}, fixed or {}, across, settings, report)
         with TRACING:
             problem = prepare(curves, model, settings.noise, priors, fixed)
-        report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
         return _run(curves, problem, settings, report)
 
 
@@ -160,4 +174,37 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
                 remedy="Does the program return NaN?",
             )
         draws = _sample.sample_bins(posterior, bins, estimates, keys, schedule, report, stop)
-    return assemble(curves, problem, settings, usable, keys, points, estimates, draws)
+    return assemble(curves, problem, settings, usable, keys, points, estimates.mode_potential, draws)
+
+
+def _run_joint(
+    curves: xr.Dataset,
+    model: Any,
+    priors: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    across: Mapping[str, Any],
+    settings: FitSettings,
+    report: Report,
+) -> xr.DataTree:
+    """Estimate every bin by itself, then sample all bins together, and judge each."""
+    curves = curves if "q_bin" in curves.dims else curves.expand_dims("q_bin")
+    links = parse_across(across, curves)
+    common = {parameter.name for link in links for parameter in link.parameters}
+    mine = {name: parse_prior(prior, name) for name, prior in priors.items() if name in common}
+    pinned = {name: float(as_numbers(value, f"fixed.{name}")) for name, value in fixed.items() if name in common}
+    with TRACING:
+        problem = prepare(curves, model, settings.noise, _without(priors, common), _without(fixed, common))
+    check_links(links, (*problem.posterior.names, *problem.posterior.marginal))
+    usable = problem.usable
+    bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
+    with stop_on_signal() as stop:
+        points = _point.point_estimates(problem.posterior, bins, keys, report, stop)
+        joint = joint_posterior(problem, bins, tuple(chosen(link, usable) for link in links), mine, pinned)
+        draws, shared = sample_joint(joint, points, keys, settings.chains, settings.draws, settings.seed, report)
+    lowest = draws.stats["potential"].mean(axis=2).min(axis=1)
+    result = assemble(curves, problem, settings, usable, keys, points, lowest, draws)
+    return with_common(result, links, shared, dict(across))
+
+
+def _without(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in names}

@@ -121,15 +121,15 @@ class Coordinates(Messenger):
         if msg["type"] != "sample" or msg["is_observed"]:
             return
         name = msg["name"]
-        base, push = _base(msg["fn"])
-        transform = biject_to(base.support)
+        inner, push = base(msg["fn"])
+        transform = biject_to(inner.support)
         if self.drawing:
             self.key, key = jax.random.split(self.key)
-            x = base.sample(key)
+            x = inner.sample(key)
             self.z[name] = transform._inverse(x)
         else:
             x = transform(self.z[name])
-        self.log_density += base.log_prob(x) + transform.log_abs_det_jacobian(self.z[name], x)
+        self.log_density += inner.log_prob(x) + transform.log_abs_det_jacobian(self.z[name], x)
         msg["value"] = push(x)
 
     def postprocess_message(self, msg: Any) -> None:
@@ -137,7 +137,7 @@ class Coordinates(Messenger):
             self.values[msg["name"]] = msg["value"]
 
 
-def _base(fn: dist.Distribution) -> tuple[dist.Distribution, Callable[[Any], Any]]:
+def base(fn: dist.Distribution) -> tuple[dist.Distribution, Callable[[Any], Any]]:
     """The innermost distribution of a transformed one, and the way from its values to the site's."""
     transforms: list[Any] = []
     while isinstance(fn, dist.TransformedDistribution):

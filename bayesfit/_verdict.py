@@ -200,7 +200,8 @@ def _misfit(evidence: Evidence, numbers: dict[str, float]) -> tuple[list[tuple[s
         to_try["robust"] = numbers["p_tails"]
     if numbers["p_correlation"] < LEAST_P:
         found.append(f"neighbouring residuals correlate ({numbers['residual_correlation']:.2f})")
-        to_try[correlated_like(numbers["speckle_evidence"], evidence.noise)] = numbers["p_correlation"]
+        if numbers["residual_correlation"] > 0:
+            to_try[correlated_like(numbers["speckle_evidence"], evidence.noise)] = numbers["p_correlation"]
     if numbers["p_trend"] < LEAST_P:
         found.append("the residuals' size changes with the delay")
         to_try["smooth"] = numbers["p_trend"]

@@ -1,0 +1,201 @@
+"""How parameters are linked across the bins of a dataset: shared, drawn from a common distribution, or given by a law.
+
+A link is a piece of a NumPyro program over all bins: it samples what the bins have in common and returns the value of
+its parameter in each, (q_bin,). The rest of a bin's posterior stays as it is, given these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import xarray as xr
+from numpyro.distributions import biject_to
+
+from bayesfit._errors import InputError, SettingsError, nearest
+from bayesfit._laws import LAWS, Law, get_law
+from bayesfit._model import Parameter
+from bayesfit._posterior import base, to_coordinate
+
+KINDS = ("per_bin", "shared", "pooled", "smooth")
+SCATTER = 0.3
+SPREAD = 1.0
+OPTIONS = {"kind", "by", "scatter"}
+
+
+@dataclass(frozen=True)
+class Link:
+    """How one parameter is linked.
+
+    `kind`: one of `KINDS`, or "law" with its `law`; `scatter`: whether bins scatter about the law; `q`: of the bins,
+    (q_bin,), None where it is not needed; `tau`: the delays; `group` (q_bin,): which group each bin shares the value
+    with, and `groups` their names.
+    """
+
+    parameter: str
+    kind: str
+    law: Law | None = None
+    scatter: bool = False
+    q: np.ndarray | None = None
+    tau: np.ndarray | None = None
+    group: np.ndarray | None = None
+    groups: np.ndarray | None = None
+
+    @property
+    def hierarchical(self) -> bool:
+        """Whether it has a scale that the bins' values have in common, towards which posteriors narrow as a funnel."""
+        return self.kind in ("pooled", "smooth") or self.scatter
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What the bins have in common, described; that of kind "shared" is the parameter itself."""
+        name = self.parameter
+        if self.kind == "law":
+            spread = (Parameter(f"{name}_scatter", "", "s", f"sd of log {name} about the law"),)
+            return (*(self.law.parameters if self.law else ()), *(spread if self.scatter else ()))
+        described = {
+            "pooled": (
+                Parameter(f"{name}_mean", "", "", f"{name} in the middle of the bins' common distribution"),
+                Parameter(f"{name}_spread", "", "", f"sd of the bins' {name}, on its unconstrained scale"),
+            ),
+            "smooth": (
+                Parameter(f"{name}_mean", "", "", f"{name} at the smallest q"),
+                Parameter(f"{name}_spread", "", "", f"sd of {name} over a factor e in q, on its unconstrained scale"),
+            ),
+        }
+        return described.get(self.kind, ())
+
+    def values(self, prior: dist.Distribution) -> Any:
+        """Sample what the bins have in common; the value in each bin (q_bin,). `prior` is the parameter's own."""
+        if self.kind == "law":
+            return self._by_law()
+        if self.kind == "shared":
+            assert self.group is not None
+            if self.groups is None:
+                return jnp.broadcast_to(numpyro.sample(self.parameter, prior), self.group.shape)
+            return numpyro.sample(self.parameter, prior.expand([len(self.groups)]).to_event(1))[self.group]
+        middle = numpyro.sample(f"{self.parameter}_mean", prior)
+        spread = numpyro.sample(f"{self.parameter}_spread", dist.HalfNormal(SPREAD))
+        return _constrained(prior, to_coordinate(prior, middle) + spread * self._deviations())
+
+    def _by_law(self) -> Any:
+        assert self.law is not None
+        assert self.q is not None
+        value = self.law.program(jnp.asarray(self.q), jnp.asarray(self.tau))
+        if not self.scatter:
+            return value
+        spread = numpyro.sample(f"{self.parameter}_scatter", dist.HalfNormal(SCATTER))
+        return value * jnp.exp(spread * self._unit(self.q.size))
+
+    def _deviations(self) -> Any:
+        """Deviations (q_bin,) of unit spread: independent ones, or a random walk in log q."""
+        if self.kind == "pooled":
+            assert self.group is not None
+            return self._unit(self.group.size)
+        assert self.q is not None
+        order = np.argsort(self.q, kind="stable")
+        steps = np.sqrt(np.diff(np.log(self.q[order])))
+        walk = jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps * self._unit(steps.size))])
+        return jnp.zeros(self.q.size).at[order].set(walk)
+
+    def _unit(self, count: int) -> Any:
+        """Standard normal numbers, of which the bins' deviations are multiples (the non-centred parametrisation)."""
+        return numpyro.sample(f"{self.parameter}_unit", dist.Normal().expand([count]).to_event(1))
+
+
+def _constrained(prior: dist.Distribution, coordinate: Any) -> Any:
+    inner, push = base(prior)
+    return push(biject_to(inner.support)(coordinate))
+
+
+def parse_across(across: Mapping[str, Any], curves: xr.Dataset) -> tuple[Link, ...]:
+    """The links that a user asks for; parameters that stay per bin have none.
+
+    Args:
+        across: parameter name to "per_bin", "shared", "pooled", "smooth", the name of a law, a `Law` or its program, or
+            a table: of a kind, `{"kind": "shared", "by": "phi"}`, or of a law's `name` and options, and `scatter`.
+        curves: the dataset, with dims (q_bin, tau).
+
+    Raises:
+        SettingsError: an unknown kind, law or option. InputError: the bins lack what is needed.
+    """
+    links = (_parse(name, spec, curves) for name, spec in across.items())
+    return tuple(link for link in links if link.kind != "per_bin")
+
+
+def check_links(links: tuple[Link, ...], names: tuple[str, ...]) -> None:
+    """Refuse links of parameters that are none of `names`, the inferred ones, and names that stand for two things."""
+    taken = set(names)
+    for link in links:
+        if link.parameter not in names:
+            raise SettingsError(
+                f"no inferred parameter {link.parameter!r}", field="across", remedy=nearest(link.parameter, names)
+            )
+        for parameter in link.parameters:
+            if parameter.name in taken:
+                raise SettingsError(f"parameter {parameter.name!r} is taken", field=f"across.{link.parameter}")
+            taken.add(parameter.name)
+
+
+def _parse(name: str, spec: Any, curves: xr.Dataset) -> Link:
+    field = f"across.{name}"
+    options = dict(spec) if isinstance(spec, Mapping) else {}
+    kind = options.pop("kind", None) if options else spec
+    scatter = options.pop("scatter", False)
+    if not isinstance(scatter, bool):
+        raise SettingsError(f"got {scatter!r}, expected true or false", field=f"{field}.scatter")
+    count = curves.sizes["q_bin"]
+    if isinstance(kind, str) and kind in KINDS:
+        by = options.pop("by", None)
+        if options or scatter or (by is not None and kind != "shared"):
+            raise SettingsError(f"{kind!r} has no such option", field=field, remedy="Only 'shared' has one, 'by'")
+        q = _q(curves, field) if kind == "smooth" else None
+        group, groups = (np.zeros(count, int), None) if by is None else _groups(by, curves, field)
+        return Link(name, kind, q=q, group=group, groups=groups)
+    if isinstance(kind, str) and kind not in LAWS:
+        raise SettingsError(f"unknown kind or law {kind!r}", field=field, remedy=nearest(kind, (*KINDS, *LAWS)))
+    law = get_law({"name": kind, **options} if isinstance(kind, str) else options or spec)
+    q = _q(curves, field)
+    if law.q_range is not None and not (law.q_range[0] <= q.min() and q.max() <= law.q_range[1]):
+        bin = int(np.argmax((q < law.q_range[0]) | (q > law.q_range[1])))
+        raise InputError(
+            f"q = {q[bin]:.4g} lies outside the law's table, {law.q_range[0]:.4g} to {law.q_range[1]:.4g}",
+            field=field,
+            bin=bin,
+            remedy="Leave these bins out",
+        )
+    return Link(name, "law", law, scatter, q=q, tau=curves.tau.values[curves.tau.values > 0])
+
+
+def _q(curves: xr.Dataset, field: str) -> np.ndarray:
+    """The bins' q (q_bin,), all positive."""
+    q = curves.q.values.astype(float) if "q" in curves.coords else np.full(curves.sizes["q_bin"], np.nan)
+    if not np.all(q > 0):
+        bin = int(np.argmin(q > 0))
+        raise InputError("the bin has no q", field=field, bin=bin, remedy="Give q to bayesfit.curves")
+    return q
+
+
+def _groups(by: Any, curves: xr.Dataset, field: str) -> tuple[np.ndarray, np.ndarray]:
+    """Which group each bin belongs to (q_bin,), and the groups' names: of a coordinate, or of labels (q_bin,)."""
+    if isinstance(by, str):
+        if by not in curves.variables or curves[by].dims != ("q_bin",):
+            known = [str(name) for name in curves.variables if curves[name].dims == ("q_bin",)]
+            raise SettingsError(f"bins have no {by!r}", field=f"{field}.by", remedy=nearest(by, known))
+        by = curves[by].values
+    labels = np.asarray(by)
+    if labels.shape != (curves.sizes["q_bin"],):
+        raise SettingsError(f"{labels.size} labels for {curves.sizes['q_bin']} bins", field=f"{field}.by")
+    groups, group = np.unique(labels, return_inverse=True)
+    return group, groups
+
+
+def chosen(link: Link, usable: np.ndarray) -> Link:
+    """The link of these bins alone."""
+    q = None if link.q is None else link.q[usable]
+    return replace(link, q=q, group=None if link.group is None else link.group[usable])

@@ -1,0 +1,202 @@
+"""Joint fits: their density from that of single bins, what sharing gains, every kind of link, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+import bayesfit
+from bayesfit._across import parse_across
+from bayesfit._joint import joint_posterior
+from bayesfit._prepare import prepare
+
+D, BETA, BINS = 2.0e4, 0.9, 6
+TAU = np.geomspace(1e-4, 10.0, 48)
+Q = np.geomspace(2e-3, 2e-2, BINS)
+AMPLITUDES = {"contrast_prior": "TruncatedNormal(0.2, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
+
+
+def data(error=0.004, seed=2, rate=D * Q**2):
+    rng = np.random.default_rng(seed)
+    g2 = 1.0 + 0.2 * np.exp(-2.0 * (rate[:, None] * TAU) ** BETA)
+    g2 += error * rng.standard_normal(g2.shape)
+    curves = bayesfit.curves(TAU, g2, np.full_like(g2, error), q=Q, **AMPLITUDES)
+    return curves.assign_coords(sector=("q_bin", np.arange(BINS) % 2))
+
+
+def joint_of(curves, across, noise="stated"):
+    links = parse_across(across, curves)
+    problem = prepare(curves, "stretched_exponential", noise)
+    return problem, joint_posterior(problem, problem.bins, links, {}, {})
+
+
+def test_density_is_that_of_the_bins_at_the_linked_values():
+    """Sum of the bins' own densities, of which the priors of linked parameters count not at all, or once if shared."""
+    with jax.enable_x64(True):
+        problem, joint = joint_of(data(), {"rate": "diffusion", "beta": "shared"})
+        values, handler = joint.run(key=jax.random.key(3))
+        point = {**handler.z, "_own": jnp.zeros((BINS, 0))}
+        np.testing.assert_allclose(values["rate"], handler.values["D"] * Q**2)
+        np.testing.assert_allclose(values["beta"], handler.values["beta"])
+        expected = 0.0
+        for place in range(BINS):
+            bin = jax.tree.map(lambda array, place=place: jnp.asarray(array[place]), problem.bins)
+            each = {name: value[place] for name, value in values.items()}
+            z = problem.posterior.unconstrain_curve(each, bin)
+            expected += problem.posterior.log_density(z, bin) - problem.posterior.curve(z, bin)[2]
+        priors = joint.run(handler.z)[1].log_density
+        np.testing.assert_allclose(-joint.potential(point), expected + priors, rtol=1e-10)
+
+
+@pytest.fixture(scope="module")
+def diffusion():
+    return bayesfit.fit(data(), noise="stated", across={"rate": "diffusion", "beta": "shared"}, draws=300)
+
+
+def test_a_diffusion_fit_samples_what_the_bins_have_in_common(diffusion):
+    posterior = diffusion["posterior"]
+    assert posterior.D.dims == posterior.beta.dims == ("chain", "draw")
+    assert posterior.D.attrs["units"] == "angstrom^2/s"
+    assert posterior.rate.dims == posterior.contrast.dims == ("chain", "draw", "q_bin")
+    np.testing.assert_allclose(posterior.rate, posterior.D * xr.DataArray(Q**2, dims="q_bin"), rtol=1e-12)
+    for name, truth in (("D", D), ("beta", BETA)):
+        assert abs(posterior[name].mean() - truth) < 4.0 * posterior[name].std()
+    assert list(diffusion["diagnostics"].verdict.values) == ["ok"] * BINS
+    assert float(diffusion["across"].r_hat.max()) < 1.01
+    assert float(diffusion["across"].ess_bulk.min()) > 400
+
+
+def test_sharing_narrows_as_information_adds_up(diffusion):
+    """With beta and the amplitudes known, the bins' information on log D adds up; here it is taken at the truth."""
+    fixed = {"beta": BETA, "contrast": 0.2, "baseline": 1.0}
+    result = bayesfit.fit(data(), noise="stated", fixed=fixed, across={"rate": "diffusion"}, draws=300)
+    x = (D * Q[:, None] ** 2 * TAU) ** BETA
+    slope = 0.2 * np.exp(-2.0 * x) * -2.0 * BETA * x  # of g2 over log D
+    expected = 0.004 / np.sqrt(np.sum(slope**2))
+    log_D = np.log(result["posterior"].D)
+    np.testing.assert_allclose(log_D.std(), expected, rtol=0.15)
+    assert abs(log_D.mean() - np.log(D)) < 4.0 * expected
+    assert log_D.std() < np.log(diffusion["posterior"].D).std()
+
+
+def test_two_stages_agree_with_the_joint_fit():
+    """Where the law has no scatter and nothing else is shared, the bins' own posteriors hold all that there is."""
+    curves = data()
+    joint = np.log(bayesfit.fit(curves, noise="stated", across={"rate": "diffusion"}, draws=500)["posterior"].D)
+    alone = bayesfit.fit(curves, noise="stated", draws=500)
+    staged = np.log(bayesfit.law(alone, "diffusion", scatter=False)["posterior"].D)
+    assert abs(joint.mean() - staged.mean()) < 0.2 * joint.std()
+    np.testing.assert_allclose(joint.std(), staged.std(), rtol=0.15)
+
+
+def test_the_full_program_has_the_same_posterior(diffusion):
+    """Every amplitude sampled, by NumPyro's NUTS from the truth."""
+    import numpyro
+    from numpyro.infer import MCMC, NUTS, init_to_value
+
+    curves = data()
+    with jax.enable_x64(True):
+        problem, joint = joint_of(curves, {"rate": "diffusion", "beta": "shared"})
+        bins, prior = jax.tree.map(jnp.asarray, problem.bins), joint.priors["beta"]
+        y, unit = bins.y, bins.unit
+
+        def program():
+            values = {"rate": joint.links[0].values(None), "beta": numpyro.sample("beta", prior)}
+            with numpyro.plate("bins", BINS):
+                contrast = numpyro.sample("contrast", numpyro.distributions.TruncatedNormal(0.2, 0.2, low=0.0))
+                baseline = numpyro.sample("baseline", numpyro.distributions.Normal(1.0, 0.1))
+            shape = jnp.exp(-2.0 * (values["rate"][:, None] * bins.tau) ** values["beta"])
+            mean = (baseline[:, None] + contrast[:, None] * shape) * unit
+            numpyro.factor("g2", -0.5 * jnp.sum((y - mean) ** 2))
+
+        start = {"D": D, "beta": BETA, "contrast": np.full(BINS, 0.2), "baseline": np.ones(BINS)}
+        kernel = NUTS(program, init_strategy=init_to_value(values=start), dense_mass=True)
+        run = MCMC(
+            kernel, num_warmup=500, num_samples=1000, num_chains=2, chain_method="vectorized", progress_bar=False
+        )
+        run.run(jax.random.key(0))
+        found = {name: np.asarray(value) for name, value in run.get_samples().items()}
+    for name in ("D", "beta"):
+        ours = diffusion["posterior"][name].values
+        assert abs(ours.mean() - found[name].mean()) < 0.15 * found[name].std()
+        np.testing.assert_allclose(ours.std(), found[name].std(), rtol=0.12)
+    ours = diffusion["posterior"].contrast.values.reshape(-1, BINS)
+    np.testing.assert_allclose(ours.mean(0), found["contrast"].mean(0), atol=0.2 * found["contrast"].std(0).max())
+
+
+def test_groups_have_a_value_each():
+    result = bayesfit.fit(
+        data(), noise="stated", across={"beta": {"kind": "shared", "by": "sector"}}, draws=100, fixed={"baseline": 1.0}
+    )
+    beta = result["posterior"].beta
+    assert beta.dims == ("chain", "draw", "beta_group")
+    assert list(beta.beta_group.values) == [0, 1]
+    assert np.all(abs(beta.mean(("chain", "draw")) - BETA) < 4.0 * beta.std(("chain", "draw")))
+
+
+def test_one_bad_bin_does_not_bend_a_law_with_scatter():
+    """A bin ten times too fast: with scatter it is seen as such, and D stays."""
+    rate = D * Q**2
+    rate[2] *= 10.0
+    across = {"rate": {"name": "diffusion", "scatter": True}}
+    result = bayesfit.fit(data(rate=rate), noise="stated", across=across, draws=200, fixed={"beta": BETA})
+    posterior = result["posterior"]
+    assert posterior.rate_scatter.mean() > 0.3
+    np.testing.assert_allclose(posterior.rate.mean(("chain", "draw")), rate, rtol=0.1)
+
+
+@pytest.mark.parametrize("kind", ["pooled", "smooth"])
+def test_bins_that_resemble_each_other(kind):
+    across = {"beta": kind}
+    result = bayesfit.fit(data(), noise="stated", across=across, draws=100, fixed={"baseline": 1.0})
+    posterior = result["posterior"]
+    assert posterior.beta.dims == ("chain", "draw", "q_bin")
+    assert posterior.beta_spread.dims == posterior.beta_mean.dims == ("chain", "draw")
+    alone = bayesfit.fit(data(), noise="stated", draws=100, fixed={"baseline": 1.0})["posterior"].beta
+    assert posterior.beta.std(("chain", "draw")).mean() < alone.std(("chain", "draw")).mean()
+
+
+def test_priors_and_fixed_values_of_what_is_shared():
+    across = {"rate": "power_law"}
+    result = bayesfit.fit(
+        data(), noise="stated", across=across, priors={"n": "Normal(2, 0.001)"}, fixed={"beta": BETA}, draws=100
+    )
+    assert result["posterior"].n.std() < 0.002
+
+
+def test_a_result_is_saved_and_summarised(diffusion, tmp_path):
+    again = bayesfit.load(bayesfit.save(diffusion, tmp_path / "joint.nc"))
+    np.testing.assert_allclose(again["posterior"].D, diffusion["posterior"].D, rtol=1e-6)
+    table = bayesfit.summary(again)
+    assert "rate" in table
+    assert len(table) == BINS
+
+
+@pytest.mark.parametrize(
+    ("across", "message"),
+    [
+        ({"rat": "shared"}, "across: no inferred parameter 'rat'. Did you mean 'rate'"),
+        ({"rate": "difusion"}, "across.rate: unknown kind or law 'difusion'. Did you mean 'diffusion'"),
+        (
+            {"beta": {"kind": "shared", "by": "sectors"}},
+            "across.beta.by: bins have no 'sectors'. Did you mean 'sector'",
+        ),
+        ({"beta": {"kind": "shared", "by": [1, 2]}}, "across.beta.by: 2 labels for 6 bins"),
+        ({"beta": {"kind": "pooled", "by": "sector"}}, "'pooled' has no such option"),
+        ({"rate": {"name": "diffusion", "scatter": 1}}, "across.rate.scatter: got 1"),
+        ({"rate": {"name": "de_gennes", "S": ([0.01, 0.012, 0.015, 0.03], [1, 1, 1, 1])}}, "outside the law's table"),
+        ({"rate": "diffusion", "beta": "diffusion"}, "parameter 'D' is taken"),
+    ],
+)
+def test_what_cannot_be_linked_is_refused_in_one_line(across, message):
+    with pytest.raises(bayesfit.BayesfitError) as caught:
+        bayesfit.fit(data(), across=across)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_law_needs_q():
+    curves = data().drop_vars("q")
+    with pytest.raises(bayesfit.InputError, match=r"across.rate: bin 0: the bin has no q"):
+        bayesfit.fit(curves, across={"rate": "diffusion"})
