@@ -232,12 +232,14 @@ def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: 
     none are named."""
     from rich.console import Console
 
-    from bayesfit._report import advice, table, tally
+    from bayesfit._report import advice, common_lines, table, tally
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     names = parameters or tuple(str(name) for name in result["diagnostics"].parameter.values)
     for start in range(0, max(len(names), 1), COLUMNS):
         console.print(table(result, names[start : start + COLUMNS], title))
+    for line in common_lines(result):
+        typer.echo(line)
     typer.echo(", ".join(f"{count} {name}" for name, count in tally(result).items()))
     if words := advice(result):
         typer.echo(words)

@@ -12,12 +12,9 @@ import numpy as np
 import xarray as xr
 
 from bayesfit import _estimate, _point, _sample
-from bayesfit._across import check_links, chosen, parse_across
 from bayesfit._assemble import assemble, classical_fit
 from bayesfit._devices import TRACING, take
 from bayesfit._errors import ModelError
-from bayesfit._joint import joint_posterior, sample_joint
-from bayesfit._joint_result import with_common
 from bayesfit._keys import bin_keys
 from bayesfit._model import Model
 from bayesfit._predict import check_groups
@@ -187,6 +184,10 @@ def _run_joint(
     report: Report,
 ) -> xr.DataTree:
     """Estimate every bin by itself, then sample all bins together, and judge each."""
+    from bayesfit._across import check_links, chosen, parse_across
+    from bayesfit._joint import joint_posterior, sample_joint
+    from bayesfit._joint_result import with_common
+
     curves = curves if "q_bin" in curves.dims else curves.expand_dims("q_bin")
     links = parse_across(across, curves)
     common = {parameter.name for link in links for parameter in link.parameters}

@@ -169,8 +169,8 @@ def _stats(extra: dict[str, Any], count: int) -> Arrays:
     made = {names[name]: np.asarray(array) for name, array in extra.items()}
     shape = (count, *made["potential"].shape)
     return {
-        name: np.broadcast_to(made.get(name, np.zeros(shape[1:])).astype(kind.dtype), shape).copy()
-        for name, kind in STATS.items()
+        name: np.broadcast_to(made.get(name, np.zeros(shape[1:])).astype(np.asarray(nothing).dtype), shape).copy()
+        for name, nothing in STATS.items()
     }
 
 

@@ -20,7 +20,7 @@ Arrays = dict[str, np.ndarray]
 def with_common(result: xr.DataTree, links: tuple[Link, ...], shared: Arrays, across: dict[str, Any]) -> xr.DataTree:
     """The result with what the bins have in common among its posterior: shared parameters lose q_bin, or have one value
     a group, and the laws' parameters join them; group `across` says how these have converged."""
-    posterior = result["posterior"].to_dataset(inherit=False)
+    posterior = result["posterior"].dataset
     common = xr.Dataset()
     for link in links:
         common = common.merge(_common_of(link, shared, posterior))

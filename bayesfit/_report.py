@@ -23,19 +23,41 @@ def summary(result: xr.DataTree) -> pd.DataFrame:
 
     Returns:
         Table indexed by q_bin, where `contraction` is the smallest of the curve's parameters; columns `NAME`,
-        `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]`.
+        `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]`. What bins have in common is left out.
     """
     diagnostics, posterior = result["diagnostics"].dataset, result["posterior"].dataset
     columns: dict[str, Any] = {name: diagnostics[name].values for name in ("q", "phi", "verdict", "reason")}
     for name in ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong"):
         columns[name] = diagnostics[name].values
     columns["contraction"] = diagnostics["contraction"].min("parameter").values
-    for parameter, array in posterior.data_vars.items():
-        median, low, high = _quantiles(array)
+    for parameter in of_bins(result):
+        median, low, high = _quantiles(posterior[parameter])
         columns |= {str(parameter): median, f"{parameter}_low": low, f"{parameter}_high": high}
     import pandas as pd
 
     return pd.DataFrame(columns, index=pd.Index(diagnostics.q_bin.values, name="q_bin"))
+
+
+def of_bins(result: xr.DataTree) -> tuple[str, ...]:
+    """Names of the parameters that each bin has its own value of."""
+    return tuple(str(name) for name, array in result["posterior"].data_vars.items() if "q_bin" in array.dims)
+
+
+def common_lines(result: xr.DataTree) -> list[str]:
+    """A line for each parameter that bins have in common, each of its groups: median, 95 % interval, R-hat."""
+    if "across" not in result:
+        return []
+    lines, posterior, checks = [], result["posterior"].dataset, result["across"].dataset
+    for row, name in enumerate(checks.parameter.values):
+        array = posterior[name].transpose(..., "chain", "draw")
+        heading = _heading(result, str(name)).replace("\\[", "[")
+        checked = f"R-hat {checks.r_hat.values[row]:.3f}, ESS {checks.ess_bulk.values[row]:.0f}"
+        groups = array.coords[array.dims[0]].values if array.ndim > 2 else [""]
+        for group, draws in zip(groups, array.values.reshape(len(groups), -1), strict=True):
+            low, median, high = np.quantile(draws, [0.025, 0.5, 0.975])
+            label = f"{heading}, group {group}" if array.ndim > 2 else heading
+            lines.append(f"{label}: {interval(median, low, high)}; {checked}")
+    return lines
 
 
 def _quantiles(array: xr.DataArray) -> np.ndarray:
@@ -53,7 +75,7 @@ def table(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = ""
     from rich.table import Table
 
     rows = summary(result)
-    names = parameters or tuple(str(name) for name in result["posterior"].data_vars)
+    names = tuple(name for name in parameters or of_bins(result) if name in of_bins(result))
     shown = Table(title=title or None, title_justify="left", header_style="bold")
     headings = ("bin", "q", *(_heading(result, name) for name in names), "errors", "contraction", "verdict", "reason")
     for heading in headings:

@@ -60,6 +60,7 @@ class RunSettings(FitSettings):
     skip_first: Annotated[Integer, Field(ge=0)] = 0
     priors: dict[str, str | dict[str, Any]] = {}
     fixed: dict[str, float | int | list[float | int]] = {}
+    across: dict[str, str | dict[str, Any]] = {}
 
     @property
     def for_fit(self) -> dict[str, Any]:
