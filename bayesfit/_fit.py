@@ -197,11 +197,15 @@ def _run_joint(
         problem = prepare(curves, model, settings.noise, _without(priors, common), _without(fixed, common))
     check_links(links, (*problem.posterior.names, *problem.posterior.marginal))
     usable = problem.usable
+    if not links or usable.size == 0:
+        return _run(curves, problem, settings, report)
     bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
+    joint = joint_posterior(problem, bins, tuple(chosen(link, usable) for link in links), mine, pinned)
     with stop_on_signal() as stop:
         points = _point.point_estimates(problem.posterior, bins, keys, report, stop)
-        joint = joint_posterior(problem, bins, tuple(chosen(link, usable) for link in links), mine, pinned)
-        draws, shared = sample_joint(joint, points, keys, settings.chains, settings.draws, settings.seed, report)
+    if stop.asked:
+        raise KeyboardInterrupt
+    draws, shared = sample_joint(joint, points, keys, settings.chains, settings.draws, settings.seed, report)
     lowest = draws.stats["potential"].mean(axis=2).min(axis=1)
     result = assemble(curves, problem, settings, usable, keys, points, lowest, draws)
     return with_common(result, links, shared, dict(across))

@@ -23,6 +23,7 @@ from numpyro.infer import MCMC, NUTS
 
 from bayesfit import _convergence
 from bayesfit._across import Link
+from bayesfit._errors import SettingsError
 from bayesfit._keys import AMPLITUDES, key_for
 from bayesfit._point import PointEstimate
 from bayesfit._posterior import Bin, Coordinates, Override, Posterior
@@ -98,15 +99,34 @@ def joint_posterior(
     )
     bins = jax.tree.map(jnp.asarray, bins)
     bins = bins._replace(log_constant=jnp.asarray(own.log_constant(jax.tree.map(np.asarray, bins))))
-    return Joint(own, bins, links, _own_priors(whole, bins, names), given, fixed)
+    return Joint(own, bins, links, _own_priors(whole, bins, links), given, fixed)
 
 
-def _own_priors(posterior: Posterior, bins: Bin, names: set[str]) -> dict[str, Any]:
-    """The prior that each of these parameters has in the first bin."""
-    first = jax.tree.map(lambda array: array[0], bins)
-    program = numpyro.handlers.seed(lambda: posterior._override(posterior._parameters, first)(first), 0)
-    trace = numpyro.handlers.trace(program).get_trace()
-    return {name: trace[name]["fn"] for name in names}
+def _own_priors(posterior: Posterior, bins: Bin, links: tuple[Link, ...]) -> dict[str, Any]:
+    """The prior that each linked parameter has in every bin.
+
+    Raises:
+        SettingsError: it differs between bins, or depends on other parameters; a law does not ask for it.
+    """
+    ends = [jax.tree.map(lambda array, place=place: array[place], bins) for place in (0, -1)]
+    traces = [
+        numpyro.handlers.trace(numpyro.handlers.seed(posterior.overridden(posterior.parameters, bin), seed)).get_trace(
+            bin
+        )
+        for seed, bin in enumerate(ends)
+    ]
+    found = {}
+    for link in links:
+        one, other = (trace[link.parameter]["fn"] for trace in traces)
+        pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+        if link.kind != "law" and not all(np.array_equal(a, b) for a, b in pairs):
+            raise SettingsError(
+                "its prior is not the same in all bins, or depends on other parameters",
+                field=f"across.{link.parameter}",
+                remedy=f"Give one in priors.{link.parameter}",
+            )
+        found[link.parameter] = one
+    return found
 
 
 def sample_joint(

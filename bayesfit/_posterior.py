@@ -199,7 +199,8 @@ class Posterior:
         """The amplitudes that are integrated out."""
         return marginal_amplitudes(self.model, self.noise, dict(self.families), self.fixed)
 
-    def _override(self, program: Callable[..., Any], bin: Bin) -> Callable[..., Any]:
+    def overridden(self, program: Callable[..., Any], bin: Bin) -> Callable[..., Any]:
+        """A program of one bin with the user's priors and fixed values in place of the model's."""
         priors = {name: build(family, bin.priors[name]) for name, family in self.families}
         return Override(program, bin.fixed, priors)
 
@@ -219,14 +220,14 @@ class Posterior:
 
     def full_program(self, bin: Bin) -> None:
         """The whole NumPyro program of one bin: every site sampled, `g2` observed."""
-        self._override(self._full, bin)(bin)
+        self.overridden(self._full, bin)(bin)
 
     def _full(self, bin: Bin) -> None:
-        mean, scatter = self._parameters(bin)
+        mean, scatter = self.parameters(bin)
         g2 = bin.y / jnp.where(bin.valid, bin.unit, 1.0)
         numpyro.sample("g2", Observed(mean, scatter, bin), obs=g2)
 
-    def _parameters(self, bin: Bin) -> tuple[Any, Scatter]:
+    def parameters(self, bin: Bin) -> tuple[Any, Scatter]:
         """Sample every parameter: mean curve (tau,), in the units of the data, and scatter."""
         mean = self.model.program(bin.tau)
         if self.model.form == "siegert":
@@ -235,7 +236,7 @@ class Posterior:
         return mean, self.noise.program(bin)
 
     def _run(self, program: Callable[..., Any], names: tuple[str, ...], z: Any, bin: Bin, *args: Any) -> Any:
-        handler = Coordinates(self._override(program, bin), z=dict(zip(names, z, strict=True)))
+        handler = Coordinates(self.overridden(program, bin), z=dict(zip(names, z, strict=True)))
         return handler(*args), handler
 
     def curve(self, z: Any, bin: Bin) -> tuple[Curve, Values, Any]:
@@ -399,13 +400,13 @@ class Posterior:
 
     def log_prior(self, values: Values, bin: Bin) -> Values:
         """Log prior density of every inferred parameter at constrained values; no Jacobian."""
-        recorder = _PriorDensity(self._override(self._parameters, bin), values)
+        recorder = _PriorDensity(self.overridden(self.parameters, bin), values)
         recorder(bin)
         return {name: recorder.found[name] for name in self.names + self.marginal}
 
     def draw_full_prior(self, key: Any, bin: Bin) -> Values:
         """A draw of every parameter from the prior, those with them that are fixed or follow from others."""
-        program = numpyro.handlers.seed(self._override(self._parameters, bin), key)
+        program = numpyro.handlers.seed(self.overridden(self.parameters, bin), key)
         trace = numpyro.handlers.trace(program).get_trace(bin)
         return {name: jnp.asarray(site["value"], float) for name, site in trace.items()}
 
@@ -419,20 +420,20 @@ class Posterior:
     def draw_prior(self, key: Any, bin: Bin) -> tuple[Any, Values]:
         """A draw of the coordinates z (param,) from the prior, and the constrained values there."""
         key_curve, key_noise = jax.random.split(key)
-        curve = Coordinates(self._override(self.curve_program, bin), key=key_curve)
+        curve = Coordinates(self.overridden(self.curve_program, bin), key=key_curve)
         curve(bin)
-        noise = Coordinates(self._override(self.noise.program, bin), key=key_noise)
+        noise = Coordinates(self.overridden(self.noise.program, bin), key=key_noise)
         noise(bin)
         z, values = {**curve.z, **noise.z}, {**curve.values, **noise.values}
         return jnp.stack([z[name] for name in self.names]) if z else jnp.zeros(0), values
 
     def unconstrain_curve(self, values: Mapping[str, Any], bin: Bin) -> Any:
         """Coordinates of the curve's parameters at constrained values."""
-        return _coordinates(self._override(self.curve_program, bin), self.curve_names, values, bin)
+        return _coordinates(self.overridden(self.curve_program, bin), self.curve_names, values, bin)
 
     def unconstrain_noise(self, values: Mapping[str, Any], bin: Bin) -> Any:
         """Coordinates of the noise's parameters at constrained values."""
-        return _coordinates(self._override(self.noise.program, bin), self.noise_names, values, bin)
+        return _coordinates(self.overridden(self.noise.program, bin), self.noise_names, values, bin)
 
 
 def least_squares_amplitudes(columns: Columns) -> tuple[Any, Any]:

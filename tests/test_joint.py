@@ -200,3 +200,20 @@ def test_a_law_needs_q():
     curves = data().drop_vars("q")
     with pytest.raises(bayesfit.InputError, match=r"across.rate: bin 0: the bin has no q"):
         bayesfit.fit(curves, across={"rate": "diffusion"})
+
+
+def test_a_prior_that_depends_on_the_bin_or_on_other_parameters_cannot_be_shared():
+    with pytest.raises(
+        bayesfit.SettingsError, match=r"across.rate: its prior is not the same in all bins.*priors.rate"
+    ):
+        bayesfit.fit(data(), "double_exponential", across={"rate": "shared"})
+    means = {"family": "LogNormal", "loc": np.arange(BINS), "scale": 1.0}
+    with pytest.raises(bayesfit.SettingsError, match=r"across.rate: its prior is not the same in all bins"):
+        bayesfit.fit(data(), across={"rate": "pooled"}, priors={"rate": means})
+
+
+def test_bins_that_cannot_be_used_have_no_draws():
+    curves = data()
+    curves["valid"][:] = False
+    result = bayesfit.fit(curves, across={"rate": "diffusion"})
+    assert list(result["diagnostics"].verdict.values) == ["unusable_data"] * BINS
