@@ -20,11 +20,12 @@ from scipy.stats import kstest, norm, skewnorm
 from uniformity import p_value
 
 import bayesfit
-from bayesfit import _sinh_arcsinh, _two_stage
+from bayesfit import _bin_likelihood, _sinh_arcsinh, _two_stage
+from bayesfit._bin_likelihood import Likelihood, likelihoods, log_scattered
 from bayesfit._errors import InputError, SettingsError
 from bayesfit._laws import LAWS, Law, get_law
 from bayesfit._sinh_arcsinh import SinhArcsinh
-from bayesfit._two_stage import Likelihood, Sampler, grid, likelihoods, log_scattered, second_stage
+from bayesfit._two_stage import Sampler, grid, second_stage
 
 TAU = np.geomspace(1e-5, 1.0, 40)
 Q = np.geomspace(0.002, 0.02, 8)
@@ -165,7 +166,7 @@ def test_an_informative_prior_of_each_bin_is_divided_out():
 def test_the_prior_of_a_parameter_that_depends_on_another_is_averaged():
     """rate given rate_fast is log-uniform below it: p(x) ~ log((F - L) / (max(x, S) - L)), in logarithms of rates."""
     result = planted(np.log(D * Q**2), 0.1, model="double_exponential")
-    prior = _two_stage._Prior(result, "rate", None)
+    prior = _bin_likelihood._Prior(result, "rate", None)
     slowest, fastest = np.log(0.1 / TAU.max()), np.log(10.0 / TAU.min())
     lowest = slowest + np.log(0.5)
     x = np.linspace(slowest - 0.5, fastest - 3.0, 60)
