@@ -70,6 +70,11 @@ class Link:
         }
         return described.get(self.kind, ())
 
+    def of_bins(self, places: np.ndarray) -> Link:
+        """The link of these bins alone."""
+        q, group = (None if array is None else array[places] for array in (self.q, self.group))
+        return replace(self, q=q, group=group)
+
     def values(self, prior: dist.Distribution) -> Any:
         """Sample what the bins have in common; the value in each bin (q_bin,). `prior` is the parameter's own."""
         if self.kind == "law":
@@ -161,15 +166,29 @@ def _parse(name: str, spec: Any, curves: xr.Dataset) -> Link:
         raise SettingsError(f"unknown kind or law {kind!r}", field=field, remedy=nearest(kind, (*KINDS, *LAWS)))
     law = get_law({"name": kind, **options} if isinstance(kind, str) else options or spec)
     q = _q(curves, field)
-    if law.q_range is not None and not (law.q_range[0] <= q.min() and q.max() <= law.q_range[1]):
-        bin = int(np.argmax((q < law.q_range[0]) | (q > law.q_range[1])))
-        raise InputError(
-            f"q = {q[bin]:.4g} lies outside the law's table, {law.q_range[0]:.4g} to {law.q_range[1]:.4g}",
-            field=field,
-            bin=bin,
-            remedy="Leave these bins out",
+    law.check_range(q, field)
+    tau = curves.tau.values[curves.tau.values > 0]
+    return Link(name, "law", _described(law, q, tau, field), scatter, q=q, tau=tau)
+
+
+def _described(law: Law, q: np.ndarray, tau: np.ndarray, field: str) -> Law:
+    """The law with each of its parameters described, after running it once.
+
+    Raises:
+        SettingsError: it raises, or does not return a finite value for each q.
+    """
+    try:
+        trace = numpyro.handlers.trace(
+            numpyro.handlers.seed(lambda: numpyro.deterministic("_law", law.program(q, tau)), 0)
         )
-    return Link(name, "law", law, scatter, q=q, tau=curves.tau.values[curves.tau.values > 0])
+        sites = trace.get_trace()
+    except Exception as error:
+        raise SettingsError(f"the law raises: {type(error).__name__}: {error}", field=field) from error
+    value = np.asarray(sites.pop("_law")["value"])
+    if value.shape != q.shape or not np.all(np.isfinite(value)):
+        raise SettingsError(f"the law must return a finite value for each of {q.size} q", field=field)
+    known = {parameter.name for parameter in law.parameters}
+    return replace(law, parameters=(*law.parameters, *(Parameter(name) for name in sites if name not in known)))
 
 
 def _q(curves: xr.Dataset, field: str) -> np.ndarray:
@@ -193,9 +212,3 @@ def _groups(by: Any, curves: xr.Dataset, field: str) -> tuple[np.ndarray, np.nda
         raise SettingsError(f"{labels.size} labels for {curves.sizes['q_bin']} bins", field=f"{field}.by")
     groups, group = np.unique(labels, return_inverse=True)
     return group, groups
-
-
-def chosen(link: Link, usable: np.ndarray) -> Link:
-    """The link of these bins alone."""
-    q = None if link.q is None else link.q[usable]
-    return replace(link, q=q, group=None if link.group is None else link.group[usable])

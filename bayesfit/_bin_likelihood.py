@@ -185,6 +185,12 @@ def _problem(result: xr.DataTree, model: Any) -> Problem:
         raise SettingsError(
             "is no result of bayesfit.fit", field="result", remedy="Give what fit returned or load read"
         )
+    if "across" in attrs:
+        raise SettingsError(
+            "its bins were fitted jointly, so that their posteriors are not independent",
+            field="result",
+            remedy="Fit them without across",
+        )
     data = result["constant_data"].to_dataset().assign(g2=result["observed_data"].dataset["g2"])
     data = data.assign(valid=data.valid.astype(bool))
     data.attrs = {name.removeprefix("data_"): value for name, value in attrs.items() if name.startswith("data_")}

@@ -100,10 +100,10 @@ def over_all(diagnostics: xr.Dataset, noise: str = "scaled") -> tuple[str, str]:
     if abs(correlation) > CLEAR * sd:
         words = f"over all bins, neighbouring residuals correlate ({correlation:.3f} ± {sd:.1g})"
         return words, correlated_like(float(diagnostics.speckle_evidence.sum()), noise) if correlation > 0 else ""
-    for name, (words, noise) in POOLED.items():
+    for name, (words, to_try) in POOLED.items():
         p = np.clip(diagnostics[name].values[done], 1e-12, 1.0 - 1e-12)
         if -np.sum(special.ndtri(p)) / np.sqrt(p.size) > CLEAR:
-            return f"over all bins, {words}", noise
+            return f"over all bins, {words}", to_try
     return "", ""
 
 

@@ -14,15 +14,17 @@ import xarray as xr
 from bayesfit import _estimate, _point, _sample
 from bayesfit._assemble import assemble, classical_fit
 from bayesfit._devices import TRACING, take
-from bayesfit._errors import ModelError
+from bayesfit._errors import ModelError, SettingsError
 from bayesfit._keys import bin_keys
 from bayesfit._model import Model
 from bayesfit._predict import check_groups
 from bayesfit._prepare import Problem, prepare
-from bayesfit._priors import as_numbers, parse_prior
+from bayesfit._priors import one_number, parse_common
 from bayesfit._progress import progress_bar
 from bayesfit._settings import FitSettings
 from bayesfit._work import Report, stop_on_signal
+
+OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups that know nothing of what bins have in common
 
 
 def fit(
@@ -184,15 +186,21 @@ def _run_joint(
     report: Report,
 ) -> xr.DataTree:
     """Estimate every bin by itself, then sample all bins together, and judge each."""
-    from bayesfit._across import check_links, chosen, parse_across
+    from bayesfit._across import check_links, parse_across
     from bayesfit._joint import joint_posterior, sample_joint
     from bayesfit._joint_result import with_common
 
+    if single := [name for name in settings.include if name in OF_ONE_BIN]:
+        raise SettingsError(
+            f"{single[0]!r} is of the prior of a single bin",
+            field="include",
+            remedy="Leave it out, or leave out across",
+        )
     curves = curves if "q_bin" in curves.dims else curves.expand_dims("q_bin")
     links = parse_across(across, curves)
     common = {parameter.name for link in links for parameter in link.parameters}
-    mine = {name: parse_prior(prior, name) for name, prior in priors.items() if name in common}
-    pinned = {name: float(as_numbers(value, f"fixed.{name}")) for name, value in fixed.items() if name in common}
+    mine = {name: parse_common(prior, name) for name, prior in priors.items() if name in common}
+    pinned = {name: one_number(value, f"fixed.{name}") for name, value in fixed.items() if name in common}
     with TRACING:
         problem = prepare(curves, model, settings.noise, _without(priors, common), _without(fixed, common))
     check_links(links, (*problem.posterior.names, *problem.posterior.marginal))
@@ -200,7 +208,7 @@ def _run_joint(
     if not links or usable.size == 0:
         return _run(curves, problem, settings, report)
     bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
-    joint = joint_posterior(problem, bins, tuple(chosen(link, usable) for link in links), mine, pinned)
+    joint = joint_posterior(problem, bins, tuple(link.of_bins(usable) for link in links), mine, pinned)
     with stop_on_signal() as stop:
         points = _point.point_estimates(problem.posterior, bins, keys, report, stop)
     if stop.asked:

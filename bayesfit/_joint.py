@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
+import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS
 
 from bayesfit import _convergence
@@ -28,7 +29,6 @@ from bayesfit._keys import AMPLITUDES, key_for
 from bayesfit._point import PointEstimate
 from bayesfit._posterior import Bin, Coordinates, Override, Posterior
 from bayesfit._prepare import Problem
-from bayesfit._priors import Prior, build
 from bayesfit._sample import LARGEST_RHAT, LEAST_ESS, STATS, Draws
 from bayesfit._work import Progress, Report
 
@@ -53,7 +53,7 @@ class Joint:
     bins: Bin
     links: tuple[Link, ...]
     priors: Mapping[str, Any]
-    given: Mapping[str, Prior]
+    given: Mapping[str, dist.Distribution]
     fixed: Mapping[str, float]
 
     @property
@@ -67,8 +67,7 @@ class Joint:
 
     def run(self, z: dict[str, Any] | None = None, key: Any = None) -> tuple[dict[str, Any], Coordinates]:
         """Linked values at coordinates `z` by name, or at a draw from the prior."""
-        priors = {name: build(prior.family, prior.values) for name, prior in self.given.items()}
-        handler = Coordinates(Override(self.linked, dict(self.fixed), priors), z=z, key=key)
+        handler = Coordinates(Override(self.linked, dict(self.fixed), dict(self.given)), z=z, key=key)
         return handler(), handler
 
     def potential(self, point: dict[str, Any]) -> Any:
@@ -85,9 +84,17 @@ def _at(bin: Bin, values: Mapping[str, Any]) -> Bin:
 
 
 def joint_posterior(
-    problem: Problem, bins: Bin, links: tuple[Link, ...], given: Mapping[str, Prior], fixed: Mapping[str, float]
+    problem: Problem,
+    bins: Bin,
+    links: tuple[Link, ...],
+    given: Mapping[str, dist.Distribution],
+    fixed: Mapping[str, float],
 ) -> Joint:
-    """The joint posterior of these bins; `given` and `fixed` are priors and values of what the bins have in common."""
+    """The joint posterior of these bins; `given` and `fixed` are priors and values of what the bins have in common.
+
+    Raises:
+        SettingsError: a prior cannot be shared, or nothing is left to sample.
+    """
     names = {link.parameter for link in links}
     whole = problem.posterior
     own = replace(
@@ -99,7 +106,10 @@ def joint_posterior(
     )
     bins = jax.tree.map(jnp.asarray, bins)
     bins = bins._replace(log_constant=jnp.asarray(own.log_constant(jax.tree.map(np.asarray, bins))))
-    return Joint(own, bins, links, _own_priors(whole, bins, links), given, fixed)
+    joint = Joint(own, bins, links, _own_priors(whole, bins, links), given, fixed)
+    if not _dimensions(joint):
+        raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the law free")
+    return joint
 
 
 def _own_priors(posterior: Posterior, bins: Bin, links: tuple[Link, ...]) -> dict[str, Any]:
@@ -137,7 +147,8 @@ def sample_joint(
     kernel = NUTS(
         potential_fn=joint.potential, dense_mass=_dimensions(joint) <= DENSE, target_accept_prob=TARGET_ACCEPT
     )
-    state, key, start = None, jax.random.key(seed), _starts(joint, points, chains, seed)
+    key, scouting = jax.random.split(jax.random.key(seed))
+    state, start = None, _starts(joint, points, chains, scouting)
     for thin in THINNINGS:
         report(Progress("all bins together", joint.count, 0, 0, draws))
         run = MCMC(
@@ -194,7 +205,7 @@ def _stats(extra: dict[str, Any], count: int) -> Arrays:
     }
 
 
-def _starts(joint: Joint, points: PointEstimate, chains: int, seed: int) -> dict[str, Any]:
+def _starts(joint: Joint, points: PointEstimate, chains: int, key: Any) -> dict[str, Any]:
     """Where the chains start: the coordinates (chain, ...) of a point each."""
 
     def scout(key: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -203,7 +214,7 @@ def _starts(joint: Joint, points: PointEstimate, chains: int, seed: int) -> dict
         values, _ = joint.run(z)
         return z, values
 
-    scouts, values = jax.jit(jax.vmap(scout))(jax.random.split(jax.random.key(seed), SCOUTS))
+    scouts, values = jax.jit(jax.vmap(scout))(jax.random.split(key, SCOUTS))
     start: dict[str, Any] = {}
     for link in joint.links:
         off = _distance(np.asarray(values[link.parameter]), points, link.parameter)

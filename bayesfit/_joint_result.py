@@ -40,7 +40,7 @@ def _common_of(link: Link, shared: Arrays, posterior: xr.Dataset) -> xr.Dataset:
         found[link.parameter] = (dims, shared[link.parameter], posterior[link.parameter].attrs)
         return found if link.groups is None else found.assign_coords({dims[-1]: link.groups})
     for parameter in link.parameters:
-        if parameter.name in shared:
+        if parameter.name in shared and np.ptp(shared[parameter.name]) > 0:  # not fixed
             found[parameter.name] = (("chain", "draw"), shared[parameter.name], describe(parameter))
     return found
 

@@ -64,6 +64,19 @@ class Law:
                     remedy="Choose another name",
                 )
 
+    def check_range(self, q: np.ndarray, field: str) -> None:
+        """Raise InputError where the law is not known at some bin's q (q_bin,), 1/angstrom; NaN counts for nothing."""
+        if self.q_range is None:
+            return
+        low, high = self.q_range
+        for bin in np.flatnonzero((q < low) | (q > high))[:1]:
+            raise InputError(
+                f"q = {q[bin]:.4g} 1/angstrom is outside the law's table, {low:.4g} to {high:.4g}",
+                field=field,
+                bin=int(bin),
+                remedy="Extend the table, or leave the bin out by isel(q_bin=...)",
+            )
+
 
 def rates(tau: Any) -> tuple[Any, Any]:
     """The slowest and the fastest rate (1/s) that delays tau (s) can see: 0.1/max(tau) and 10/min(tau)."""

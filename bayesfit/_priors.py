@@ -156,3 +156,27 @@ def as_numbers(value: Any, field: str) -> np.ndarray:
     if array.ndim > 1 or not np.all(np.isfinite(array)):
         raise SettingsError("expected a finite number or one finite number a bin", field=field)
     return array
+
+
+def one_number(value: Any, field: str) -> float:
+    """A finite number, of what all bins have in common.
+
+    Raises:
+        SettingsError: it is none, or there is one a bin.
+    """
+    array = as_numbers(value, field)
+    if array.ndim:
+        raise SettingsError("expected one number", field=field)
+    return float(array)
+
+
+def parse_common(spec: Any, parameter: str) -> dist.Distribution:
+    """The prior of what all bins have in common, as `parse_prior` reads it.
+
+    Raises:
+        SettingsError: it cannot be read, or has values for each bin.
+    """
+    prior = parse_prior(spec, parameter)
+    if any(np.ndim(value) for value in prior.values.values()):
+        raise SettingsError("expected one prior, not one a bin", field=f"priors.{parameter}")
+    return build(prior.family, prior.values)

@@ -29,7 +29,7 @@ from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
 from bayesfit._laws import Law, get_law
 from bayesfit._model import Parameter
 from bayesfit._posterior import Override
-from bayesfit._priors import Prior, as_numbers, build, parse_prior
+from bayesfit._priors import one_number, parse_common
 from bayesfit._result import describe, provenance
 from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._verdict import LEAST_CONTRACTION, LEAST_P, VERDICTS, contraction
@@ -156,12 +156,8 @@ def second_stage(
     Raises:
         SettingsError: a prior or a value cannot be read.
     """
-    given = {name: parse_prior(spec, name) for name, spec in (priors or {}).items()}
-    built = {name: build(prior.family, _single_values(name, prior)) for name, prior in given.items()}
-    pinned = {name: as_numbers(value, f"fixed.{name}") for name, value in (fixed or {}).items()}
-    for name, value in pinned.items():
-        if value.ndim:
-            raise SettingsError("expected one number", field=f"fixed.{name}")
+    built = {name: parse_common(spec, name) for name, spec in (priors or {}).items()}
+    pinned = {name: one_number(value, f"fixed.{name}") for name, value in (fixed or {}).items()}
 
     def program(q: Any, tau: Any, likelihood: Likelihood) -> None:
         values = law.program(q, tau)
@@ -182,13 +178,6 @@ def second_stage(
     return Override(program, pinned, built)
 
 
-def _single_values(name: str, prior: Prior) -> dict[str, Array]:
-    for value in prior.values.values():
-        if np.ndim(value):
-            raise SettingsError("expected one prior, not one a bin", field=f"priors.{name}")
-    return prior.values
-
-
 def _sites(
     program: Callable[..., None], law: Law, bins: Bins, tau: Array, choices: tuple[Mapping[str, Any], ...]
 ) -> tuple[str, ...]:
@@ -199,7 +188,7 @@ def _sites(
         InputError: the law is not known at some bin's q.
     """
     q, field = bins.q[bins.used], f"law {law.name!r}"
-    _check_range(law, bins)
+    law.check_range(np.where(bins.used, bins.q, np.nan), field)
     seeded = numpyro.handlers.seed(program, jax.random.PRNGKey(0))
     try:
         trace = numpyro.handlers.trace(seeded).get_trace(grid(q), tau, bins.likelihood)
@@ -224,19 +213,6 @@ def _sites(
     if not set(sites) - {"scatter"} and "scatter" not in sites:
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the law free")
     return tuple(name for name in sites if name != "scatter")
-
-
-def _check_range(law: Law, bins: Bins) -> None:
-    if law.q_range is None:
-        return
-    low, high = law.q_range
-    for bin in np.flatnonzero(bins.used & ~((bins.q >= low) & (bins.q <= high)))[:1]:
-        raise InputError(
-            f"q = {bins.q[bin]:.4g} 1/angstrom is outside the law's table, {low:.4g} to {high:.4g}",
-            field=f"law {law.name!r}",
-            bin=int(bin),
-            remedy="Extend the table, or leave the bin out: law(result.isel(q_bin=...))",
-        )
 
 
 def _check_count(bins: Bins, parameters: int, law: Law) -> None:

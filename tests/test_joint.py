@@ -196,6 +196,28 @@ def test_what_cannot_be_linked_is_refused_in_one_line(across, message):
     assert "\n" not in str(caught.value)
 
 
+def test_a_program_of_ones_own_is_a_law():
+    """Its parameter is in the result; a law of the result is refused, as are groups of single bins' priors."""
+    import numpyro
+
+    def program(q, tau):
+        return numpyro.sample("speed", numpyro.distributions.LogNormal(10.0, 1.0)) * q**2
+
+    options = {"noise": "stated", "across": {"rate": program}}
+    result = bayesfit.fit(data(), fixed={"beta": BETA, "contrast": 0.2, "baseline": 1.0}, draws=100, **options)
+    assert abs(result["posterior"].speed.mean() - D) < 4.0 * result["posterior"].speed.std()
+    with pytest.raises(bayesfit.SettingsError, match="fitted jointly"):
+        bayesfit.law(result, "diffusion")
+    with pytest.raises(bayesfit.SettingsError, match="include: 'log_prior' is of the prior of a single bin"):
+        bayesfit.fit(data(), include=("log_prior",), **options)
+    with pytest.raises(bayesfit.SettingsError, match=r"fixed.speed: expected one number"):
+        bayesfit.fit(data(), fixed={"speed": [1.0, 2.0]}, **options)
+    with pytest.raises(bayesfit.SettingsError, match="nothing is left to sample"):
+        bayesfit.fit(data(), fixed={"speed": D, "beta": BETA}, **options)
+    with pytest.raises(bayesfit.SettingsError, match=r"across.rate: the law raises: ZeroDivisionError"):
+        bayesfit.fit(data(), across={"rate": lambda q, tau: 1 / 0})
+
+
 def test_a_law_needs_q():
     curves = data().drop_vars("q")
     with pytest.raises(bayesfit.InputError, match=r"across.rate: bin 0: the bin has no q"):
