@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -18,7 +20,7 @@ import xarray as xr
 from numpyro.distributions import biject_to
 
 from bayesfit._errors import InputError, SettingsError, nearest
-from bayesfit._laws import LAWS, Law, get_law
+from bayesfit._laws import LAWS, Law, get_law, identity_of
 from bayesfit._model import Parameter
 from bayesfit._posterior import base, to_coordinate
 
@@ -28,23 +30,31 @@ SPREAD = 1.0
 OPTIONS = {"kind", "by", "scatter"}
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("q", "tau", "group", "order", "steps"),
+    meta_fields=("parameter", "kind", "law", "scatter", "groups"),
+)
 @dataclass(frozen=True)
 class Link:
-    """How one parameter is linked.
+    """How one parameter is linked; a pytree, whose arrays are the data that a compiled program takes.
 
     `kind`: one of `KINDS`, or "law" with its `law`; `scatter`: whether bins scatter about the law; `q`: of the bins,
     (q_bin,), None where it is not needed; `tau`: the delays; `group` (q_bin,): which group each bin shares the value
-    with, and `groups` their names.
+    with, and `groups` their names; `order` (q_bin,) and `steps` (q_bin - 1,): the bins by q, and the sd of a random
+    walk from each to the next.
     """
 
     parameter: str
     kind: str
     law: Law | None = None
     scatter: bool = False
-    q: np.ndarray | None = None
-    tau: np.ndarray | None = None
-    group: np.ndarray | None = None
-    groups: np.ndarray | None = None
+    q: Any = None
+    tau: Any = None
+    group: Any = None
+    order: Any = None
+    steps: Any = None
+    groups: tuple[Any, ...] | None = None
 
     @property
     def hierarchical(self) -> bool:
@@ -70,10 +80,18 @@ class Link:
         }
         return described.get(self.kind, ())
 
+    @property
+    def identity(self) -> str | None:
+        """What its program is made of, in words; None where its law is not known by its name."""
+        law = "" if self.law is None else identity_of(self.law)
+        groups = None if self.groups is None else len(self.groups)
+        return None if law is None else f"{self.parameter} {self.kind} {law} {self.scatter} {groups}"
+
     def of_bins(self, places: np.ndarray) -> Link:
         """The link of these bins alone."""
         q, group = (None if array is None else array[places] for array in (self.q, self.group))
-        return replace(self, q=q, group=group)
+        order, steps = (None, None) if q is None or self.kind != "smooth" else _walk(q)
+        return replace(self, q=q, group=group, order=order, steps=steps)
 
     def values(self, prior: dist.Distribution) -> Any:
         """Sample what the bins have in common; the value in each bin (q_bin,). `prior` is the parameter's own."""
@@ -102,15 +120,18 @@ class Link:
         if self.kind == "pooled":
             assert self.group is not None
             return self._unit(self.group.size)
-        assert self.q is not None
-        order = np.argsort(self.q, kind="stable")
-        steps = np.sqrt(np.diff(np.log(self.q[order])))
-        walk = jnp.concatenate([jnp.zeros(1), jnp.cumsum(steps * self._unit(steps.size))])
-        return jnp.zeros(self.q.size).at[order].set(walk)
+        walk = jnp.concatenate([jnp.zeros(1), jnp.cumsum(self.steps * self._unit(self.steps.size))])
+        return jnp.zeros(self.q.size).at[self.order].set(walk)
 
     def _unit(self, count: int) -> Any:
         """Standard normal numbers, of which the bins' deviations are multiples (the non-centred parametrisation)."""
         return numpyro.sample(f"{self.parameter}_unit", dist.Normal().expand([count]).to_event(1))
+
+
+def _walk(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The bins in the order of q (q_bin,), and the root of each step in log q (q_bin - 1,)."""
+    order = np.argsort(q, kind="stable")
+    return order, np.sqrt(np.diff(np.log(q[order])))
 
 
 def _constrained(prior: dist.Distribution, coordinate: Any) -> Any:
@@ -161,7 +182,7 @@ def _parse(name: str, spec: Any, curves: xr.Dataset) -> Link:
             raise SettingsError(f"{kind!r} has no such option", field=field, remedy="Only 'shared' has one, 'by'")
         q = _q(curves, field) if kind == "smooth" else None
         group, groups = (np.zeros(count, int), None) if by is None else _groups(by, curves, field)
-        return Link(name, kind, q=q, group=group, groups=groups)
+        return Link(name, kind, q=q, group=group, groups=groups).of_bins(np.arange(count))
     if isinstance(kind, str) and kind not in LAWS:
         raise SettingsError(f"unknown kind or law {kind!r}", field=field, remedy=nearest(kind, (*KINDS, *LAWS)))
     law = get_law({"name": kind, **options} if isinstance(kind, str) else options or spec)
@@ -188,7 +209,8 @@ def _described(law: Law, q: np.ndarray, tau: np.ndarray, field: str) -> Law:
     if value.shape != q.shape or not np.all(np.isfinite(value)):
         raise SettingsError(f"the law must return a finite value for each of {q.size} q", field=field)
     known = {parameter.name for parameter in law.parameters}
-    return replace(law, parameters=(*law.parameters, *(Parameter(name) for name in sites if name not in known)))
+    unknown = tuple(Parameter(name) for name in sites if name not in known)
+    return replace(law, parameters=(*law.parameters, *unknown)) if unknown else law
 
 
 def _q(curves: xr.Dataset, field: str) -> np.ndarray:
@@ -200,7 +222,7 @@ def _q(curves: xr.Dataset, field: str) -> np.ndarray:
     return q
 
 
-def _groups(by: Any, curves: xr.Dataset, field: str) -> tuple[np.ndarray, np.ndarray]:
+def _groups(by: Any, curves: xr.Dataset, field: str) -> tuple[np.ndarray, tuple[Any, ...]]:
     """Which group each bin belongs to (q_bin,), and the groups' names: of a coordinate, or of labels (q_bin,)."""
     if isinstance(by, str):
         if by not in curves.variables or curves[by].dims != ("q_bin",):
@@ -211,4 +233,4 @@ def _groups(by: Any, curves: xr.Dataset, field: str) -> tuple[np.ndarray, np.nda
     if labels.shape != (curves.sizes["q_bin"],):
         raise SettingsError(f"{labels.size} labels for {curves.sizes['q_bin']} bins", field=f"{field}.by")
     groups, group = np.unique(labels, return_inverse=True)
-    return group, groups
+    return group, tuple(groups.tolist())

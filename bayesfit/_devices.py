@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -29,13 +30,15 @@ COMPILING, LOADING = ThreadPoolExecutor(8), ThreadPoolExecutor(256)
 
 
 class Spread:
-    """A function compiled over the leading axis of its arguments; takes and returns parts laid out over the devices.
+    """A function compiled over the leading axis of its arguments, or, unless `each`, for its arguments as they are;
+    takes and returns parts laid out over the devices.
 
     `identity` says in words what the function is made of, beside the package's own files; None where that is not known.
     """
 
-    def __init__(self, function: Callable[..., Any], identity: str | None = None) -> None:
-        self.jitted, self.identity = jax.jit(jax.vmap(function)), identity
+    def __init__(self, function: Callable[..., Any], identity: str | None = None, each: bool = True) -> None:
+        self.jitted = jax.jit(jax.vmap(function)) if each else jax.jit(function, keep_unused=True)
+        self.identity = identity
         self.options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
         self.programs: dict[Any, Future[Any]] = {}  # by shapes and device
         self.made: dict[Any, Any] = {}
@@ -100,6 +103,26 @@ class Spread:
             with jax.enable_x64(True):
                 lowered, _ = self._lower(share)
         return lowered.compile(self.options)
+
+
+def on_one_device(
+    function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...] = (), identity: str | None = None
+) -> Any:
+    """What a function makes of its arguments, pytrees of arrays, and of `static` values behind them; compiled once for
+    each structure and each choice of these, and kept on disk. `identity` says in words what the arguments hold beside
+    arrays; None where that is not known."""
+    leaves, structure = jax.tree.flatten(arguments)
+    device = jax.local_devices()[0]
+    parts = ([jax.device_put(np.array(leaf), device)] for leaf in leaves)
+    return _whole(function, structure, static, identity)(*parts)[0]
+
+
+@lru_cache(maxsize=64)
+def _whole(function: Callable[..., Any], structure: Any, static: tuple[Any, ...], identity: str | None) -> Spread:
+    def flat(*leaves: Any) -> Any:
+        return function(*jax.tree.unflatten(structure, leaves), *static)
+
+    return Spread(flat, named(f"{function.__module__} {function.__qualname__} {static}", identity), each=False)
 
 
 def named(role: str, identity: str | None) -> str | None:

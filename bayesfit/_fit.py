@@ -187,8 +187,10 @@ def _run_joint(
 ) -> xr.DataTree:
     """Estimate every bin by itself, then sample all bins together, and judge each."""
     from bayesfit._across import check_links, parse_across
-    from bayesfit._joint import joint_posterior, sample_joint
+    from bayesfit._joint import joint_posterior
     from bayesfit._joint_result import with_common
+    from bayesfit._joint_sample import sample_joint
+    from bayesfit._joint_start import find_start
 
     if single := [name for name in settings.include if name in OF_ONE_BIN]:
         raise SettingsError(
@@ -208,15 +210,26 @@ def _run_joint(
     if not links or usable.size == 0:
         return _run(curves, problem, settings, report)
     bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
-    joint = joint_posterior(problem, bins, tuple(link.of_bins(usable) for link in links), mine, pinned)
+    links = tuple(link.of_bins(usable) for link in links)
+    hierarchical = any(link.hierarchical for link in links)
     with stop_on_signal() as stop:
+        with TRACING:
+            joint = joint_posterior(problem, bins, links, mine, pinned)
         points = _point.point_estimates(problem.posterior, bins, keys, report, stop)
-    if stop.asked:
-        raise KeyboardInterrupt
-    draws, shared = sample_joint(joint, points, keys, settings.chains, settings.draws, settings.seed, report)
-    lowest = draws.stats["potential"].mean(axis=2).min(axis=1)
+        if stop.asked:
+            raise KeyboardInterrupt
+        start = find_start(joint, points, hierarchical, settings.chains, settings.seed)
+        draws, shared = sample_joint(joint, start, keys, settings.draws, settings.seed, report, stop)
+    lowest = _lowest(draws.stats["potential"])
     result = assemble(curves, problem, settings, usable, keys, points, lowest, draws)
     return with_common(result, links, shared, dict(across))
+
+
+def _lowest(potential: np.ndarray) -> np.ndarray:
+    """Of each bin the lowest mean potential that a chain has (bin,), from (bin, chain, draw)."""
+    made = np.isfinite(potential)
+    mean = np.where(made, potential, 0.0).sum(axis=2) / np.maximum(made.sum(axis=2), 1)
+    return np.where(made.any(axis=2), mean, np.inf).min(axis=1)
 
 
 def _without(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:

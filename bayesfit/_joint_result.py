@@ -38,9 +38,9 @@ def _common_of(link: Link, shared: Arrays, posterior: xr.Dataset) -> xr.Dataset:
     if link.kind == "shared":
         dims = ("chain", "draw") if link.groups is None else ("chain", "draw", f"{link.parameter}_group")
         found[link.parameter] = (dims, shared[link.parameter], posterior[link.parameter].attrs)
-        return found if link.groups is None else found.assign_coords({dims[-1]: link.groups})
+        return found if link.groups is None else found.assign_coords({dims[-1]: list(link.groups)})
     for parameter in link.parameters:
-        if parameter.name in shared and np.ptp(shared[parameter.name]) > 0:  # not fixed
+        if parameter.name in shared and np.nanstd(shared[parameter.name]) > 0:  # not fixed
             found[parameter.name] = (("chain", "draw"), shared[parameter.name], describe(parameter))
     return found
 

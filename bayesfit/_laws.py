@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -279,7 +280,24 @@ def get_law(spec: Any) -> Law:
     for option, parameter in takes.items():
         if parameter.default is parameter.empty and option not in options:
             raise SettingsError(f"needs the option {option!r}", field=f"law {name!r}", remedy="Give (q, values)")
-    return LAWS[name](**options)
+    plain = all(isinstance(value, int | float) for value in options.values())
+    return _made(name, **options) if plain else LAWS[name](**options)
+
+
+@lru_cache(typed=True)
+def _made(name: str, **options: float) -> Law:
+    """One law for one choice of numbers, so that programs compiled for it serve again."""
+    law = LAWS[name](**options)
+    _WORDS[law] = f"{name} {sorted(options.items())}"
+    return law
+
+
+_WORDS: dict[Law, str] = {}
+
+
+def identity_of(law: Law) -> str | None:
+    """What the law's program is made of, in words; None for one that holds more than numbers."""
+    return _WORDS.get(law)
 
 
 def _number(value: Any, field: str) -> float:

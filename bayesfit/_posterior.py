@@ -72,6 +72,17 @@ def _white(curve: Curve, scatter: Scatter, bin: Bin) -> Columns:
     return Columns(*scatter.whiten(bin, bin.y - curve.offset, curve.shape, curve.unit))
 
 
+class Regression(NamedTuple):
+    """What white columns say of the contrast, its own prior left out: its `precision`, and `product`, precision times
+    mean; and of the baseline given the contrast: Normal(level - contrast * slope, weight^-0.5), with its prior."""
+
+    precision: Any
+    product: Any
+    level: Any
+    slope: Any
+    weight: Any
+
+
 class Amplitudes(NamedTuple):
     """Conditional distribution of (contrast, baseline) given the rest, before the cut at the contrast's lower bound.
 
@@ -266,20 +277,20 @@ class Posterior:
         contrast, baseline = map(stop_gradient, (given.contrast, given.level - given.contrast * given.slope))
         residual = columns.y - contrast * columns.shape - baseline * columns.unit
         log_likelihood = scatter.log_likelihood(residual, bin)
-        return log_prior + log_likelihood + self._amplitude_term(given, contrast, baseline, bin)
+        return log_prior + log_likelihood + self.amplitude_term(given, contrast, baseline, bin)
 
     def potential(self, z: Any, bin: Bin) -> Any:
         """Minus the log density, infinite where it is not a number."""
         value = -self.log_density(z, bin)
         return jnp.where(jnp.isnan(value), jnp.inf, value)
 
-    def _amplitude_prior(self, name: str, bin: Bin) -> tuple[Any, Any]:
+    def amplitude_prior(self, name: str, bin: Bin) -> tuple[Any, Any]:
         """Mean and sd of an amplitude's normal prior; a standard normal, which cancels, where it is not integrated."""
         if name not in self.marginal:
             return 0.0, 1.0
         return bin.priors[name].get("loc", 0.0), bin.priors[name]["scale"]
 
-    def _lower_bound(self, bin: Bin) -> Any:
+    def lower_bound(self, bin: Bin) -> Any:
         """The contrast's lower bound, or None where its prior has none."""
         family = dict(self.families).get("contrast")
         if "contrast" not in self.marginal or family == "Normal":
@@ -287,18 +298,28 @@ class Posterior:
         return bin.priors["contrast"].get("low", 0.0)
 
     def _conditional(self, columns: Columns, scale: Any, bin: Bin) -> Amplitudes:
-        """Amplitudes given the rest, from white columns. The baseline's prior enters as one more point, at shape 0;
-        sums are centred on their weighted mean, so that nothing cancels where the shape is nearly flat. The noise's
-        scale divides no array, so that the sums over the data alone are the same at every step.
+        """Amplitudes given the rest, from white columns."""
+        return self.amplitudes(self.regression(columns, scale, bin), bin)
+
+    def amplitudes(self, found: Regression, bin: Bin) -> Amplitudes:
+        """Amplitudes given the rest, from what the columns say of them and the contrast's prior."""
+        contrast_mean, contrast_sd = self.amplitude_prior("contrast", bin)
+        contrast_weight = contrast_sd**-2
+        precision = found.precision + contrast_weight
+        contrast = (found.product + contrast_weight * contrast_mean) / precision
+        return Amplitudes(contrast, precision**-0.5, found.level, found.slope, found.weight**-0.5)
+
+    def regression(self, columns: Columns, scale: Any, bin: Bin) -> Regression:
+        """The linear regression on the shape, from white columns. The baseline's prior enters as one more point, at
+        shape 0; sums are centred on their weighted mean, so that nothing cancels where the shape is nearly flat. The
+        noise's scale divides no array, so that the sums over the data alone are the same at every step.
 
         What the centred sums owe to a shift of their centres is known without summing again: the columns are
         orthogonal to the unit one but for the prior's point.
         """
-        contrast_mean, contrast_sd = self._amplitude_prior("contrast", bin)
-        baseline_mean, baseline_sd = self._amplitude_prior("baseline", bin)
+        baseline_mean, baseline_sd = self.amplitude_prior("baseline", bin)
         y, shape, unit = columns
-        density = scale**-2
-        prior_weight, contrast_weight = baseline_sd**-2, contrast_sd**-2
+        density, prior_weight = scale**-2, baseline_sd**-2
         weight = density * jnp.sum(unit * unit) + prior_weight
         slope = density * jnp.sum(unit * shape) / weight
         level = (density * jnp.sum(unit * y) + prior_weight * baseline_mean) / weight
@@ -308,31 +329,37 @@ class Posterior:
         slope_shift, level_shift = slope - stop_gradient(slope), level - stop_gradient(level)  # 0, but for derivatives
         rest_rest = jnp.sum(rest * rest) - 2.0 * slope_shift * unit_rest
         rest_y = jnp.sum(rest * rest_of_y) - slope_shift * unit_rest_of_y - level_shift * unit_rest
-        precision = density * rest_rest + prior_weight * slope**2 + contrast_weight
+        precision = density * rest_rest + prior_weight * slope**2
         product = density * rest_y - prior_weight * slope * (baseline_mean - level)
-        contrast = (product + contrast_weight * contrast_mean) / precision
-        return Amplitudes(contrast, precision**-0.5, level, slope, weight**-0.5)
+        return Regression(precision, product, level, slope, weight)
 
-    def _amplitude_term(self, given: Amplitudes, contrast: Any, baseline: Any, bin: Bin) -> Any:
+    def amplitude_term(self, given: Amplitudes, contrast: Any, baseline: Any, bin: Bin) -> Any:
         """log p(a) - log p(a | y, rest) at the conditional mean a: what turns the likelihood there into the marginal
         one (Chib 1995, eq. 3), with the change of the contrast's cut."""
-        contrast_mean, contrast_sd = self._amplitude_prior("contrast", bin)
-        baseline_mean, baseline_sd = self._amplitude_prior("baseline", bin)
+        contrast_mean, contrast_sd = self.amplitude_prior("contrast", bin)
+        baseline_mean, baseline_sd = self.amplitude_prior("baseline", bin)
         prior = norm.logpdf(contrast, contrast_mean, contrast_sd) + norm.logpdf(baseline, baseline_mean, baseline_sd)
         posterior = -jnp.log(2 * jnp.pi * given.contrast_sd * given.baseline_sd)
-        low = self._lower_bound(bin)
+        low = self.lower_bound(bin)
         if low is None:
             return prior - posterior
         return prior - posterior + log_ndtr((given.contrast - low) / given.contrast_sd)
+
+    def columns(self, z: Any, bin: Bin) -> tuple[Columns, Any]:
+        """White columns (tau,) at coordinates z (param,), and the scatter's scale."""
+        split = len(self.curve_names)
+        curve, _, _ = self.curve(z[:split], bin)
+        scatter, _, _ = self.scatter(z[split:], bin)
+        return _white(curve, scatter, bin), scatter.scale
 
     def log_constant(self, bins: Bin) -> np.ndarray:
         """What the log density of each bin (bin,) has that depends on no parameter: the Jacobian of the whitening, and
         the mass of the contrast's prior above its cut; in NumPy, for many bins."""
         jacobian = np.sum(np.log(np.where(bins.valid, bins.unit, 1.0)), axis=1)
-        low = self._lower_bound(bins)
+        low = self.lower_bound(bins)
         if low is None:
             return jacobian
-        mean, sd = self._amplitude_prior("contrast", bins)
+        mean, sd = self.amplitude_prior("contrast", bins)
         return jacobian - special.log_ndtr((mean - low) / sd)
 
     def constrain(self, z: Any, bin: Bin, key: Any) -> Values:
@@ -344,11 +371,11 @@ class Posterior:
         if not self.marginal:
             return values
         given = self._conditional(_white(curve, scatter, bin), scatter.scale, bin)
-        return {**values, **self._draw_amplitudes(given, bin, key)}
+        return {**values, **self.draw_amplitudes(given, bin, key)}
 
-    def _draw_amplitudes(self, given: Amplitudes, bin: Bin, key: Any) -> Values:
+    def draw_amplitudes(self, given: Amplitudes, bin: Bin, key: Any) -> Values:
         key_contrast, key_baseline = jax.random.split(key)
-        low = self._lower_bound(bin)
+        low = self.lower_bound(bin)
         if low is None:
             contrast = given.contrast + given.contrast_sd * jax.random.normal(key_contrast)
         else:
@@ -412,8 +439,8 @@ class Posterior:
 
     def amplitude_prior_quantiles(self, name: str, levels: np.ndarray, bins: Bin) -> np.ndarray:
         """Quantiles (bin, level) of the prior of an amplitude that is integrated out, for many bins; in NumPy."""
-        mean, sd = self._amplitude_prior(name, bins)
-        low = self._lower_bound(bins) if name == "contrast" else None
+        mean, sd = self.amplitude_prior(name, bins)
+        low = self.lower_bound(bins) if name == "contrast" else None
         above = np.ones(len(sd)) if low is None else special.ndtr((mean - low) / sd)
         return np.reshape(mean, (-1, 1)) - sd[:, None] * special.ndtri((1.0 - levels) * above[:, None])
 

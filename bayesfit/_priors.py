@@ -170,7 +170,7 @@ def one_number(value: Any, field: str) -> float:
     return float(array)
 
 
-def parse_common(spec: Any, parameter: str) -> dist.Distribution:
+def parse_common(spec: Any, parameter: str) -> Prior:
     """The prior of what all bins have in common, as `parse_prior` reads it.
 
     Raises:
@@ -179,4 +179,4 @@ def parse_common(spec: Any, parameter: str) -> dist.Distribution:
     prior = parse_prior(spec, parameter)
     if any(np.ndim(value) for value in prior.values.values()):
         raise SettingsError("expected one prior, not one a bin", field=f"priors.{parameter}")
-    return build(prior.family, prior.values)
+    return prior

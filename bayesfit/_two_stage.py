@@ -29,7 +29,7 @@ from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
 from bayesfit._laws import Law, get_law
 from bayesfit._model import Parameter
 from bayesfit._posterior import Override
-from bayesfit._priors import one_number, parse_common
+from bayesfit._priors import build, one_number, parse_common
 from bayesfit._result import describe, provenance
 from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._verdict import LEAST_CONTRACTION, LEAST_P, VERDICTS, contraction
@@ -156,7 +156,8 @@ def second_stage(
     Raises:
         SettingsError: a prior or a value cannot be read.
     """
-    built = {name: parse_common(spec, name) for name, spec in (priors or {}).items()}
+    given = {name: parse_common(spec, name) for name, spec in (priors or {}).items()}
+    built = {name: build(prior.family, prior.values) for name, prior in given.items()}
     pinned = {name: one_number(value, f"fixed.{name}") for name, value in (fixed or {}).items()}
 
     def program(q: Any, tau: Any, likelihood: Likelihood) -> None:

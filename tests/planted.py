@@ -249,10 +249,10 @@ def _change_amplitudes(patch, draw):
     """Contrast and baseline drawn by `draw(given, low, keys)`."""
 
     def drawn(self, given, bin, key):
-        contrast, baseline = draw(given, self._lower_bound(bin), jax.random.split(key))
+        contrast, baseline = draw(given, self.lower_bound(bin), jax.random.split(key))
         return {"contrast": contrast, "baseline": baseline}
 
-    patch.setattr(Posterior, "_draw_amplitudes", drawn)
+    patch.setattr(Posterior, "draw_amplitudes", drawn)
 
 
 def _change_draws(patch, change):

@@ -8,7 +8,7 @@ import xarray as xr
 
 import bayesfit
 from bayesfit._across import parse_across
-from bayesfit._joint import joint_posterior
+from bayesfit._joint import joint_posterior, priors_of
 from bayesfit._prepare import prepare
 
 D, BETA, BINS = 2.0e4, 0.9, 6
@@ -98,7 +98,10 @@ def test_the_full_program_has_the_same_posterior(diffusion):
     curves = data()
     with jax.enable_x64(True):
         problem, joint = joint_of(curves, {"rate": "diffusion", "beta": "shared"})
-        bins, prior = jax.tree.map(jnp.asarray, problem.bins), joint.priors["beta"]
+        bins, prior = (
+            jax.tree.map(jnp.asarray, problem.bins),
+            priors_of(problem.posterior, jax.tree.map(lambda array: array[0], problem.bins))["beta"],
+        )
         y, unit = bins.y, bins.unit
 
         def program():

@@ -384,7 +384,7 @@ def test_truncated_normal_is_the_same_normal_without_a_bound():
 
 def exact_log_evidence(posterior, bin, curve, scale, log_prior):
     """Normal evidence in exact rational arithmetic from the floats that the engine is given; one log at the end."""
-    mean, sd = zip(*(map(float, posterior._amplitude_prior(name, bin)) for name in posterior.marginal), strict=True)
+    mean, sd = zip(*(map(float, posterior.amplitude_prior(name, bin)) for name in posterior.marginal), strict=True)
     valid = np.array(bin.valid)
     columns = [[Fraction(float(v)) for v in np.array(c)[valid]] for c in (curve.shape, curve.unit, bin.y)]
     shape, unit, y = columns
@@ -469,7 +469,7 @@ def test_coordinates_round_trip(model, noise):
 )
 def test_amplitude_prior_quantiles_are_scipys(spec):
     posterior, (bin,) = problem_of(dataset(), "single_exponential", "stated", {"contrast": spec})
-    mean, sd = (float(v) for v in posterior._amplitude_prior("contrast", bin))
+    mean, sd = (float(v) for v in posterior.amplitude_prior("contrast", bin))
     low = (lower_bound(posterior, bin) - mean) / sd
     levels = np.array([0.001, 0.05, 0.5, 0.95, 0.999])
     expected = stats.truncnorm(low, np.inf, loc=mean, scale=sd).ppf(levels)

@@ -1,0 +1,181 @@
+"""NumPyro's NUTS on a joint posterior, all chains side by side, some transitions at a time.
+
+Between these the host shows progress, looks at convergence, and stops cleanly on Ctrl-C.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.infer.hmc import hmc
+
+from bayesfit import _convergence
+from bayesfit._joint import Joint, compiled, draw_all
+from bayesfit._joint_start import Frame, Start
+from bayesfit._sample import FEWEST_DRAWS, LARGEST_RHAT, LEAST_ESS, STATS, Draws
+from bayesfit._work import Progress, Report, Stop
+
+CHUNK = 50  # transitions
+WARMUP = {True: 200, False: 500}  # where the frame is that of a mode's curvature, and where not
+TARGET_ACCEPT = 0.8
+FEW = 30  # dimensions up to which the metric adapts as a whole, where the frame has not been turned
+THINNINGS = (1, 2, 4, 8)
+
+Arrays = dict[str, np.ndarray]
+
+
+class Plan(NamedTuple):
+    """How NUTS adapts: transitions of the warm-up, and whether its metric is dense."""
+
+    warmup: int
+    dense: bool
+
+
+def plan_for(joint: Joint, start: Start) -> Plan:
+    """The plan for a start."""
+    return Plan(WARMUP[start.turned], dense=not start.turned and joint.dimensions <= FEW)
+
+
+def sample_joint(
+    joint: Joint, start: Start, keys: np.ndarray, draws: int, seed: int, report: Report, stop: Stop
+) -> tuple[Draws, Arrays]:
+    """Draws of every parameter of every bin, and of what the bins have in common (chain, draw, ...). A run whose worst
+    parameter has not converged goes on to chains of twice the length, of which every second draw is kept, and so on.
+    After a wish to stop, draws that were not made are NaN."""
+    plan = plan_for(joint, start)
+    state = compiled(_begin, joint, start.frame, start.u, _key_data(seed, len(start.u)), static=plan)
+    made: list[Arrays] = []
+    kept, convergence, thin = np.zeros((0, 0, 0)), (np.nan,) * 3, 1
+    stats: Arrays = {}
+    for thin in THINNINGS:
+        while (count := CHUNK * len(made) - plan.warmup) < draws * thin and not stop.asked:
+            report(_progress(joint, max(count, 0) // thin, draws, convergence))
+            state, chunk = compiled(_advance, joint, start.frame, state, static=plan)
+            made.append({name: np.asarray(array) for name, array in chunk.items()})
+        kept, stats = _kept(made, plan.warmup, draws, thin)
+        if len(kept[0]) >= FEWEST_DRAWS:
+            convergence = _convergence.worst(_series(start.frame, kept))
+        if stop.asked or (convergence[0] <= LARGEST_RHAT and min(convergence[1:]) >= LEAST_ESS):
+            break
+    found = _drawn(joint, start, kept, draws, keys, seed, thin, stats, convergence)
+    report(_progress(joint, draws, draws, convergence, done=True))
+    return found
+
+
+def _key_data(seed: int, count: int) -> np.ndarray:
+    return np.asarray(jax.random.key_data(jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)))
+
+
+def _progress(joint: Joint, made: int, draws: int, convergence: Any, done: bool = False) -> Progress:
+    bins_done = joint.count if done else 0
+    return Progress("sample", joint.count, bins_done, made, draws, convergence[0], share=made / draws)
+
+
+def _kernel(joint: Joint, frame: Frame, u: Any, plan: Plan) -> tuple[Any, Any]:
+    """NumPyro's functions that begin a chain (u, key) and advance it (state)."""
+
+    def potential(joint: Joint, frame: Frame) -> Any:
+        return lambda u: joint.potential(joint.point(frame.vector(u)))
+
+    start, step = hmc(potential_fn_gen=potential, algo="NUTS")
+
+    def begin(u: Any, key: Any) -> Any:
+        return start(
+            u,
+            plan.warmup,
+            dense_mass=plan.dense,
+            target_accept_prob=TARGET_ACCEPT,
+            model_args=(joint, frame),
+            rng_key=key,
+        )
+
+    jax.eval_shape(begin, u, jax.random.PRNGKey(0))  # `step` adapts as the last call of `start` has said
+    return begin, lambda state: step(state, model_args=(joint, frame))
+
+
+def _begin(joint: Joint, frame: Frame, u: Any, key_data: Any, *plan: Any) -> Any:
+    """The chains' first states; `u` (chain, dimension)."""
+    begin, _ = _kernel(joint, frame, u[0], Plan(*plan))
+    return jax.vmap(begin)(u, key_data)
+
+
+def _advance(joint: Joint, frame: Frame, state: Any, *plan: Any) -> tuple[Any, Any]:
+    """The chains' states after CHUNK transitions, and what was drawn on the way (chain, CHUNK, ...)."""
+    _, step = _kernel(joint, frame, state.z[0], Plan(*plan))
+
+    def one(state: Any, _: Any) -> tuple[Any, Any]:
+        state = jax.vmap(step)(state)
+        return state, {
+            "u": state.z,
+            "potential": state.potential_energy,
+            "energy": state.energy,
+            "n_steps": state.num_steps,
+            "acceptance_rate": state.accept_prob,
+            "step_size": state.adapt_state.step_size,
+            "diverging": state.diverging,
+        }
+
+    state, found = jax.lax.scan(one, state, length=CHUNK)
+    return state, jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), found)
+
+
+def _kept(made: list[Arrays], warmup: int, draws: int, thin: int) -> tuple[np.ndarray, Arrays]:
+    """Every `thin`-th of the transitions after the warm-up: where (draw, chain, dimension), and statistics (chain,
+    draw)."""
+    names = made[0] if made else ()
+    after = {name: np.concatenate([chunk[name] for chunk in made], axis=1)[:, warmup:] for name in names}
+    found = {name: array[:, thin - 1 :: thin][:, :draws] for name, array in after.items()}
+    u = found.pop("u", np.zeros((1, 0, 0)))
+    return np.moveaxis(u, 0, 1), found
+
+
+def _series(frame: Frame, u: np.ndarray) -> np.ndarray:
+    """All coordinates as series (series, chain, draw)."""
+    return np.moveaxis(np.asarray(frame.vector(u)), (0, 1, 2), (2, 1, 0))
+
+
+def _drawn(
+    joint: Joint,
+    start: Start,
+    u: np.ndarray,
+    draws: int,
+    keys: np.ndarray,
+    seed: int,
+    thin: int,
+    stats: Arrays,
+    convergence: Any,
+) -> tuple[Draws, Arrays]:
+    """What the bins' result is made of, from where the chains were (draw, chain, dimension)."""
+    done, chains = len(u), len(start.u)
+    values, common = values_at(joint, start.frame, u if done else start.u[None], draws, done, keys, seed)
+    shape = (joint.count, chains, draws)
+    whole = {name: np.full(shape, nothing) for name, nothing in STATS.items()}
+    for name, array in stats.items():
+        whole[name][:, :, :done] = array
+    each = np.ones(joint.count, int)
+    return Draws(values, whole, done * each, thin * each, each, np.tile(convergence, (joint.count, 1))), common
+
+
+def values_at(
+    joint: Joint, frame: Frame, u: np.ndarray, draws: int, done: int, keys: np.ndarray, seed: int
+) -> tuple[Arrays, Arrays]:
+    """Every parameter of every bin (bin, chain, draw), amplitudes drawn, and what the bins have in common (chain, draw,
+    ...), from where the chains were (draw, chain, dimension); NaN after the `done` ones."""
+    count, chains = u.shape[:2]
+    vectors = np.asarray(frame.vector(u)).reshape(count * chains, -1)
+    key_data = _key_data(seed, 3)[2]
+    made, common = compiled(draw_all, joint, vectors, np.asarray(keys), key_data)
+
+    def by_chain(array: Any) -> np.ndarray:
+        array = np.asarray(array).reshape(count, chains, *array.shape[1:])
+        whole = np.full((chains, draws, *array.shape[2:]), np.nan)
+        whole[:, :done] = np.swapaxes(array, 0, 1)[:, :done]
+        return whole
+
+    return (
+        {name: np.moveaxis(by_chain(array), -1, 0) for name, array in made.items()},
+        {name: by_chain(array) for name, array in common.items()},
+    )
