@@ -31,7 +31,9 @@ app = typer.Typer(
 def run(
     files: Annotated[list[Path], typer.Argument(help="Files of correlation data; each is recognised by its content.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results, one NAME.nc a file.")],
-    model: Annotated[str | None, typer.Option(help="Model by name, or the path of a model file.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model by name, or the path of a model file.")
+    ] = None,
     noise: Annotated[str | None, typer.Option(help="Noise model by name.")] = None,
     pipeline: Annotated[str | None, typer.Option(help="Pipeline by name, instead of recognising the file.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings in TOML.")] = None,
@@ -202,11 +204,11 @@ def _named(arguments: list[str]) -> dict[str, Path]:
 @app.command()
 def models() -> None:
     """List the models, with their formulas."""
-    from bayesfit._registry import get_model, list_models
+    from bayesfit._registry import describe_model, list_models
 
     for name in list_models():
-        found = get_model(name)
-        typer.echo(f"{name:24}{found.description}\n{'':24}{found.formula}")
+        description, formula = describe_model(name)
+        typer.echo(f"{name:24}{description}\n{'':24}{formula}")
 
 
 @app.command()

@@ -14,6 +14,7 @@ from jax.scipy.special import logsumexp
 from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import log_ndtr
+from shipped import spec
 
 import bayesfit
 from bayesfit._noise import NOISES, Scatter
@@ -161,7 +162,7 @@ MODELS = bayesfit.list_models()
     ],
 )
 def test_marginal_density_is_the_integral_of_the_full_program(model, noise):
-    posterior, (bin,) = problem_of(dataset(), model, noise)
+    posterior, (bin,) = problem_of(dataset(), spec(model), noise)
     assert posterior.marginal == (("contrast", "baseline") if NOISES[noise].normal else ())
     assert_same_density(posterior, bin, some_points(posterior))
 
