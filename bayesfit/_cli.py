@@ -31,9 +31,7 @@ app = typer.Typer(
 def run(
     files: Annotated[list[Path], typer.Argument(help="Files of correlation data; each is recognised by its content.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results, one NAME.nc a file.")],
-    model: Annotated[
-        str | None, typer.Option(help="Model by name, or the path of a model file.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model by name, or the path of a model file.")] = None,
     noise: Annotated[str | None, typer.Option(help="Noise model by name.")] = None,
     pipeline: Annotated[str | None, typer.Option(help="Pipeline by name, instead of recognising the file.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings in TOML.")] = None,

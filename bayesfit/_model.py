@@ -32,6 +32,9 @@ BASELINE = Parameter("baseline", "", r"B", "value of g2 at delays long after the
 class Model:
     """A curve model: the shape of one bin's curve and the priors of its parameters.
 
+    A model file holds one as `model`, or a function `make` of options that returns one, or both; a file with `make`
+    alone says what its models are in `description` and `formula`.
+
     Args:
         name: how users call it.
         program: NumPyro program `tau -> curve`, both of shape (tau,). It samples each parameter, a scalar, with

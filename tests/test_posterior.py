@@ -41,8 +41,8 @@ def dataset(bins=1, delays=14, error=0.02, seed=0, contrast=0.2, **options):
     return bayesfit.curves(tau, g2, g2_err, **options)
 
 
-def problem_of(data, *args, **options):
-    problem = prepare(data, *args, **options)
+def problem_of(data, model="stretched_exponential", *args, **options):
+    problem = prepare(data, spec(model), *args, **options)
     return problem.posterior, [
         jax.tree.map(lambda array, i=i: jnp.asarray(array[i]), problem.bins) for i in range(len(problem.bins.y))
     ]
@@ -162,7 +162,7 @@ MODELS = bayesfit.list_models()
     ],
 )
 def test_marginal_density_is_the_integral_of_the_full_program(model, noise):
-    posterior, (bin,) = problem_of(dataset(), spec(model), noise)
+    posterior, (bin,) = problem_of(dataset(), model, noise)
     assert posterior.marginal == (("contrast", "baseline") if NOISES[noise].normal else ())
     assert_same_density(posterior, bin, some_points(posterior))
 
