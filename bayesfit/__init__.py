@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bayesfit._result import one_bin as one_bin
     from bayesfit._result import save as save
     from bayesfit._simulate import simulate as simulate
+    from bayesfit._tables import read_table as read_table
     from bayesfit._two_stage import law as law
 
 _HOMES = {
@@ -59,6 +60,7 @@ _HOMES = {
     "one_bin": "_result",
     "save": "_result",
     "simulate": "_simulate",
+    "read_table": "_tables",
     "law": "_two_stage",
 }
 

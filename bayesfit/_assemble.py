@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -301,6 +302,7 @@ def _attrs(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> dict[
         "model": model.name,
         "model_formula": model.formula,
         "model_source": source_of(model),
+        "model_options": json.dumps(model.options),
         "convention": CONVENTION,
         "input_file": curves.attrs.get("file", ""),
         "input_sha256": curves.attrs.get("sha256", ""),

@@ -218,19 +218,20 @@ def _one_of_bins(value: Any, places: Array) -> Any:
 
 
 def _model_of(attrs: Mapping[str, Any], model: Any) -> Any:
-    """The fitted model: as given, else the installed one of its name if it is the same, else that of its file."""
+    """The fitted model: as given, else the installed one of its name if it is the same, else that of its file; made
+    with the options that the result states."""
     if model is not None:
         found = get_model(model)
         if found.name != attrs["model"]:
             raise SettingsError(f"is {found.name!r}, but {attrs['model']!r} was fitted", field="model")
         return found
-    source = Path(attrs.get("model_source", ""))
+    source, options = Path(attrs.get("model_source", "")), json.loads(attrs.get("model_options", "{}"))
     try:
-        found = get_model(attrs["model"])
+        found = get_model({**options, "name": attrs["model"]})
     except SettingsError:
-        return get_model(source)
+        return get_model({**options, "name": source})
     same = Path(source_of(found)).parts[-2:] == source.parts[-2:] and found.formula == attrs["model_formula"]
-    return found if same else get_model(source)
+    return found if same else get_model({**options, "name": source})
 
 
 def _likelihood(shape: SinhArcsinh, x: Array, places: Array, prior: _Prior) -> Likelihood:

@@ -202,11 +202,11 @@ def _named(arguments: list[str]) -> dict[str, Path]:
 @app.command()
 def models() -> None:
     """List the models, with their formulas."""
-    from bayesfit._registry import get_model, list_models
+    from bayesfit._registry import describe_model, list_models
 
     for name in list_models():
-        found = get_model(name)
-        typer.echo(f"{name:24}{found.description}\n{'':24}{found.formula}")
+        description, formula = describe_model(name)
+        typer.echo(f"{name:24}{description}\n{'':24}{formula}")
 
 
 @app.command()

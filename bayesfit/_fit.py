@@ -29,7 +29,7 @@ OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups that know noth
 
 def fit(
     curves: xr.Dataset,
-    model: str | Path | Model = "stretched_exponential",
+    model: str | Path | Mapping[str, Any] | Model = "stretched_exponential",
     *,
     noise: str = "scaled",
     priors: Mapping[str, Any] | None = None,
@@ -48,7 +48,8 @@ def fit(
 
     Args:
         curves: what `bayesfit.curves` or `bayesfit.read` returned: dims (q_bin, tau).
-        model: name of a model, path of a model file, or a `Model`.
+        model: name of a model, path of a model file, a table of one of these and its options, `{"name":
+            "master_curve", "table": (x, g1)}`, or a `Model`.
         noise: how the points scatter: "scaled" (the stated errors times one inferred factor a bin), "stated",
             "inferred" (one standard deviation a bin), "smooth" (one that varies with the delay), "robust" (Student-t),
             "correlated" (neighbouring delays), or "speckle" (finitely many speckles and photons).
@@ -114,7 +115,7 @@ def fit(
 
 def point_estimate(
     curves: xr.Dataset,
-    model: str | Path | Model = "stretched_exponential",
+    model: str | Path | Mapping[str, Any] | Model = "stretched_exponential",
     *,
     noise: str = "scaled",
     priors: Mapping[str, Any] | None = None,

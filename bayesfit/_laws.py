@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import interpax
@@ -21,6 +18,8 @@ import numpyro.distributions as dist
 
 from bayesfit._errors import InputError, SettingsError, nearest
 from bayesfit._model import RESERVED, Parameter
+from bayesfit._options import call
+from bayesfit._tables import read_table
 
 Program = Callable[[Any, Any], Any]
 EXPONENTS = (0.5, 4.0)
@@ -273,31 +272,18 @@ def get_law(spec: Any) -> Law:
         raise SettingsError(f"got {spec!r}, expected a law", field="law", remedy=nearest("", LAWS))
     if name not in LAWS:
         raise SettingsError(f"unknown law {name!r}", field="law", remedy=nearest(name, LAWS))
-    takes = signature(LAWS[name]).parameters
-    for option in options:
-        if option not in takes:
-            raise SettingsError(f"has no option {option!r}", field=f"law {name!r}", remedy=nearest(option, takes))
-    for option, parameter in takes.items():
-        if parameter.default is parameter.empty and option not in options:
-            raise SettingsError(f"needs the option {option!r}", field=f"law {name!r}", remedy="Give (q, values)")
-    plain = all(isinstance(value, int | float) for value in options.values())
-    return _made(name, **options) if plain else LAWS[name](**options)
+    law = call(LAWS[name], options, f"law {name!r}", "Give (q, values)")
+    if not all(isinstance(value, int | float) for value in options.values()):
+        return law
+    return _KNOWN.setdefault(f"{name} {sorted(options.items())}", law)
 
 
-@lru_cache(typed=True)
-def _made(name: str, **options: float) -> Law:
-    """One law for one choice of numbers, so that programs compiled for it serve again."""
-    law = LAWS[name](**options)
-    _WORDS[law] = f"{name} {sorted(options.items())}"
-    return law
-
-
-_WORDS: dict[Law, str] = {}
+_KNOWN: dict[str, Law] = {}  # one law for one choice of numbers, so that programs compiled for it serve again
 
 
 def identity_of(law: Law) -> str | None:
-    """What the law's program is made of, in words; None for one that holds more than numbers."""
-    return _WORDS.get(law)
+    """What the law's program is made of, in words; None for one that holds more than a name and numbers."""
+    return next((words for words, known in _KNOWN.items() if known is law), None)
 
 
 def _number(value: Any, field: str) -> float:
@@ -308,39 +294,11 @@ def _number(value: Any, field: str) -> float:
 
 def _table(given: Any, field: str) -> tuple[np.ndarray, np.ndarray]:
     """q and positive values, (point,) each, in the order of q."""
-    file = given if isinstance(given, str | Path) else None
-    try:
-        columns = _columns(given) if file is not None else tuple(np.asarray(column, float) for column in given)
-    except OSError as error:
-        raise InputError((error.strerror or str(error)).lower(), file=file, field=field) from error
-    except (TypeError, ValueError) as error:
-        raise InputError("cannot be read as numbers", file=file, field=field, remedy="Give q and values") from error
-    if len(columns) != 2 or columns[0].ndim != 1 or columns[0].shape != columns[1].shape:
-        raise InputError("expected q and values of one length", file=file, field=field)
-    q, values = (column[np.argsort(columns[0])] for column in columns)
-    if q.size < 4:
-        raise InputError(f"{q.size} points are too few to interpolate", file=file, field=field, remedy="Give 4 or more")
-    if not (np.all(np.isfinite(q)) and np.all(q > 0) and np.all(np.diff(q) > 0)):
-        raise InputError("q must be positive, each value once", file=file, field=field)
-    if not (np.all(np.isfinite(values)) and np.all(values > 0)):
-        place = int(np.argmin(np.isfinite(values) & (values > 0)))
-        raise InputError(f"the value at q = {q[place]:g} is {values[place]:g}, not above 0", file=file, field=field)
-    return q, values
-
-
-def _columns(path: str | Path) -> tuple[np.ndarray, ...]:
-    """Two columns of a text file, after its header, apart by commas or blanks."""
-    lines = [line.replace(",", " ").split("#")[0] for line in Path(path).expanduser().read_text().splitlines()]
-    rows = [line.split() for line in lines if line.strip()]
-    first = next((row for row in rows[:1] if not _numeric(row)), None)
-    return tuple(np.array(rows[1:] if first else rows, float).T)
-
-
-def _numeric(row: list[str]) -> bool:
-    try:
-        return bool([float(word) for word in row])
-    except ValueError:
-        return False
+    table = read_table(given, field, ("q", "value"))
+    for place in np.flatnonzero(table.values <= 0)[:1]:
+        problem = f"the value at q = {table.x[place]:g} is {table.values[place]:g}, not above 0"
+        raise InputError(problem, file=table.file or None, field=field)
+    return table.x, table.values
 
 
 def _interpolate(q: Any, table: tuple[np.ndarray, np.ndarray]) -> Any:

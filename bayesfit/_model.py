@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bayesfit._errors import ModelError
@@ -31,6 +32,9 @@ BASELINE = Parameter("baseline", "", r"B", "value of g2 at delays long after the
 class Model:
     """A curve model: the shape of one bin's curve and the priors of its parameters.
 
+    A model file holds one as `model`, or a function `make` of options that returns one, or both; a file with `make`
+    alone says what its models are in `description` and `formula`.
+
     Args:
         name: how users call it.
         program: NumPyro program `tau -> curve`, both of shape (tau,). It samples each parameter, a scalar, with
@@ -42,6 +46,8 @@ class Model:
         start: one mapping of parameter name to start value for the point estimate, or several of them. Without it
             the engine looks for starts over the prior.
         description, formula, reference: the page of physics, in words.
+        options: all that the `make` of a model file made it of, as numbers, text, lists and mappings of these, so that
+            a result can state them and the same model be made again.
 
     Raises:
         ModelError: a field breaks the contract; the message names the model and the parameter.
@@ -55,12 +61,17 @@ class Model:
     description: str = ""
     formula: str = ""
     reference: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not callable(self.program):
             raise ModelError("program must be a function of tau", field=f"model {self.name!r}")
         if self.form not in ("siegert", "curve"):
             raise ModelError(f"form must be 'siegert' or 'curve', got {self.form!r}", field=f"model {self.name!r}")
+        try:
+            json.dumps(self.options)
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"options cannot be stated: {error}", field=f"model {self.name!r}") from error
         names = [parameter.name for parameter in self.parameters]
         for name in names:
             check_name(self, name)

@@ -10,6 +10,7 @@ not valid, so that masked points drop out of every sum. The noise model's scatte
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -199,11 +200,15 @@ class Posterior:
     @property
     def identity(self) -> str | None:
         """What its programs are made of, in words; None for a model that is not the package's own, whose files may be
-        anywhere."""
-        if not self.model.program.__module__.startswith("bayesfit.models."):
+        anywhere, and for one made by a function that does not say of what."""
+        program = self.model.program
+        if not program.__module__.startswith("bayesfit.models."):
+            return None
+        if "<locals>" in getattr(program, "__qualname__", "<locals>") and not self.model.options:
             return None
         choices = self.families, self.fixed, self.curve_names, self.noise_names, self.model.form, self.model.starts
-        return f"{self.model.program.__module__} {self.model.name} {self.noise.name} {choices}"
+        options = json.dumps(self.model.options, sort_keys=True)
+        return f"{program.__module__} {self.model.name} {self.noise.name} {choices} {options}"
 
     @cached_property
     def marginal(self) -> tuple[str, ...]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import pkgutil
 import stat
 import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
@@ -17,9 +20,12 @@ import xarray as xr
 
 from bayesfit._errors import BayesfitError, InputError, ModelError, SettingsError, nearest
 from bayesfit._model import Model
+from bayesfit._options import call, plain
 from bayesfit._pipeline import Pipeline
 
-_LOADED: dict[tuple[str, str], Model] = {}
+_LOADED: dict[tuple[str, str], ModuleType] = {}
+_MADE: dict[tuple[str, str], Model] = {}
+HOW_TO_GIVE = 'Give model = {{name = "...", {option} = ...}}, or --set model.{option}=...'
 
 
 def list_models() -> list[str]:
@@ -32,19 +38,39 @@ def list_pipelines() -> list[str]:
     return sorted(_installed("bayesfit.pipelines"))
 
 
-def get_model(name: str | Path | Model) -> Model:
+def get_model(model: str | Path | Mapping[str, Any] | Model) -> Model:
     """The model of that name, or the one in the file at that path (`./my_model.py`).
 
+    A table of a name, or path, and options, `{"name": "master_curve", "table": "g1.csv"}`, gives what `make` of that
+    file returns for them; equal options give one model, so that compiled programs are found again.
+
     Raises:
-        SettingsError: no model has this name. InputError: there is no such file. ModelError: the file holds no model,
-        or fails when run.
+        SettingsError: no model has this name, it has no such option, or it needs one that is not given. InputError:
+        there is no such file, or an option cannot be used. ModelError: the file holds no model, or fails when run.
     """
-    if isinstance(name, Model):
-        return name
+    if isinstance(model, Model):
+        return model
+    options = dict(model) if isinstance(model, Mapping) else {"name": model}
+    name = options.pop("name", None)
+    if not isinstance(name, str | Path):
+        raise SettingsError(f"got {model!r}, expected a model", field="model", remedy=nearest("", list_models()))
     text = str(name)
     if isinstance(name, Path) or text.endswith(".py") or "/" in text:
-        return _model_at(_readable(text))
-    return _named(text, "bayesfit.models", "model", Model, _installed("bayesfit.models"))
+        path = _readable(text)
+        return _model_from(_module_at(path), options, f"model {path.stem!r}", path)
+    found = _found(text, "bayesfit.models", "model", _installed("bayesfit.models"))
+    return _model_from(found, options, f"model {text!r}")
+
+
+def describe_model(name: str) -> tuple[str, str]:
+    """Description and formula of an installed model, also of one that can only be made with options.
+
+    Raises:
+        SettingsError: no model has this name. ModelError: it cannot be loaded.
+    """
+    found = _found(name, "bayesfit.models", "model", _installed("bayesfit.models"))
+    words = getattr(found, "model", found)
+    return getattr(words, "description", ""), getattr(words, "formula", "")
 
 
 def get_pipeline(name: str) -> Pipeline:
@@ -104,14 +130,7 @@ def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
 
 
 def _named(name: str, package: str, attribute: str, kind: type, installed: dict[str, EntryPoint | None]) -> Any:
-    if name not in installed:
-        raise SettingsError(f"unknown {attribute} {name!r}", field=attribute, remedy=nearest(name, installed))
-    try:
-        entry = installed[name]
-        found = importlib.import_module(f"{package}.{name}") if entry is None else entry.load()
-    except Exception as error:
-        problem = f"cannot be loaded: {type(error).__name__}: {error}"
-        raise ModelError(problem, field=f"{attribute} {name!r}") from error
+    found = _found(name, package, attribute, installed)
     if isinstance(found, ModuleType):
         found = getattr(found, attribute, None)
     if not isinstance(found, kind):
@@ -119,8 +138,50 @@ def _named(name: str, package: str, attribute: str, kind: type, installed: dict[
     return found
 
 
-def _model_at(path: Path) -> Model:
-    """Run a model file; one content at one path gives one model, so that compiled programs are found again."""
+def _found(name: str, package: str, attribute: str, installed: dict[str, EntryPoint | None]) -> Any:
+    """The module of that name in the package, or what an entry point of that name stands for."""
+    if name not in installed:
+        raise SettingsError(f"unknown {attribute} {name!r}", field=attribute, remedy=nearest(name, installed))
+    try:
+        entry = installed[name]
+        return importlib.import_module(f"{package}.{name}") if entry is None else entry.load()
+    except Exception as error:
+        problem = f"cannot be loaded: {type(error).__name__}: {error}"
+        raise ModelError(problem, field=f"{attribute} {name!r}") from error
+
+
+def _model_from(found: Any, options: Mapping[str, Any], field: str, file: Path | None = None) -> Model:
+    """The `model` of a module, or what its `make` makes of options; or what an entry point stands for instead."""
+    model = getattr(found, "model", None) if isinstance(found, ModuleType) else found
+    make = getattr(found, "make", None) if isinstance(found, ModuleType) else found
+    if callable(make) and (options or not isinstance(model, Model)):
+        return _made(make, options, field, file)
+    if not isinstance(model, Model):
+        remedy = "Add `model = bayesfit.Model(...)`"
+        raise ModelError("its module has no `model` and no `make`", field=field, file=file, remedy=remedy)
+    if options:
+        raise SettingsError(f"takes no options, got {next(iter(options))!r}", field=field)
+    return model
+
+
+def _made(make: Callable[..., Any], options: Mapping[str, Any], field: str, file: Path | None) -> Model:
+    """What `make` makes of options, or the equal one that was made before. One that does not say of what it is made is
+    a new one every time, and is given the options to say."""
+    try:
+        model = call(make, options, field, HOW_TO_GIVE)
+    except BayesfitError:
+        raise
+    except Exception as error:
+        raise ModelError(f"cannot be made: {type(error).__name__}: {error}", field=field, file=file) from error
+    if not isinstance(model, Model):
+        raise ModelError(f"`make` returns {type(model).__name__}, no model", field=field, file=file)
+    if not model.options:
+        return replace(model, options=plain(options))
+    return _MADE.setdefault((f"{make.__module__} {field}", json.dumps(model.options, sort_keys=True)), model)
+
+
+def _module_at(path: Path) -> ModuleType:
+    """Run a model file; one content at one path gives one module, so that compiled programs are found again."""
     try:
         source = path.read_bytes()
     except OSError as error:
@@ -131,15 +192,14 @@ def _model_at(path: Path) -> Model:
     return _LOADED[key]
 
 
-def _run_model(path: Path, source: bytes, name: str) -> Model:
+def _run_model(path: Path, source: bytes, name: str) -> ModuleType:
     """Compiled here, not by the import system: that would keep bytecode beside the file, and may take an old one."""
     module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[name] = module  # where dataclasses, pickle and tracebacks look for it
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)
-        model = getattr(module, "model", None)
-        if not isinstance(model, Model):
+        if not (isinstance(getattr(module, "model", None), Model) or callable(getattr(module, "make", None))):
             raise ModelError("holds no model", field="model", file=path, remedy="Add `model = bayesfit.Model(...)`")
     except BayesfitError:
         del sys.modules[name]
@@ -147,7 +207,7 @@ def _run_model(path: Path, source: bytes, name: str) -> Model:
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise ModelError(f"fails when run: {type(error).__name__}: {error}", field="model", file=path) from error
-    return model
+    return module
 
 
 def _readable(path: str | Path) -> Path:

@@ -24,6 +24,7 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
+TYPES = ("str", "dict[str,any]")  # what pydantic calls the kinds of a value that may be of either
 Integer = Annotated[int, BeforeValidator(_plain_integer)]
 
 
@@ -55,7 +56,7 @@ class FitSettings(Strict):
 class RunSettings(FitSettings):
     """All that a run of a pipeline can be told; the keys of a TOML file."""
 
-    model: str | None = None
+    model: str | dict[str, Any] | None = None
     pipeline: str | None = None
     skip_first: Annotated[Integer, Field(ge=0)] = 0
     priors: dict[str, str | dict[str, Any]] = {}
@@ -71,7 +72,7 @@ class RunSettings(FitSettings):
 def _explained(error: ValidationError, kind: type[BaseModel]) -> SettingsError:
     """The first complaint, in one line."""
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"][:2])
+    field = ".".join(str(part) for part in first["loc"][:2] if part not in TYPES)
     if first["type"] == "extra_forbidden":
         return SettingsError("unknown setting", field=field, remedy=nearest(field, kind.model_fields))
     return SettingsError(f"{first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}", field=field)
@@ -85,13 +86,23 @@ def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **g
     """
     table = _toml(path) if path is not None else {}
     table = assigned(assignments, table)
-    table.update({key: value for key, value in given.items() if value is not None})
+    given = {key: value for key, value in given.items() if value is not None}
+    if "model" in given:
+        given["model"] = _with_options(given["model"], table.get("model"))
+    table.update(given)
     try:
         return RunSettings(**table)
     except SettingsError as error:
         if path is None:
             raise
         raise SettingsError(str(error), file=path) from None
+
+
+def _with_options(name: str, known: Any) -> str | dict[str, Any]:
+    """A model's name with the options that stand beside it, or beside none."""
+    if isinstance(known, Mapping) and known.get("name", name) == name:
+        return {**known, "name": name}
+    return name
 
 
 def assigned(assignments: Iterable[str], table: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ import numpy as np
 import xarray as xr
 from numpyro import handlers
 from scipy import special, stats
+from shipped import g1, shipped_models, spec
 from uniformity import band, counts_below, holm, p_value
 
 import bayesfit
@@ -53,6 +54,7 @@ SHAPES = {
     "double_exponential": lambda tau, v: (
         (v["fraction"] * np.exp(-v["rate_fast"] * tau) + (1.0 - v["fraction"]) * np.exp(-v["rate"] * tau)) ** 2
     ),
+    "master_curve": lambda tau, v: g1(v["rate"] * tau) ** 2,
 }
 
 DERIVED = {
@@ -83,7 +85,7 @@ class Setting:
     @property
     def options(self):
         """The arguments of `bayesfit.fit` that say what is fitted."""
-        return {"model": self.model, "noise": self.noise, "priors": self.priors, "fixed": self.fixed}
+        return {"model": spec(self.model), "noise": self.noise, "priors": self.priors, "fixed": self.fixed}
 
     def problem(self, data=None):
         """What the engine makes of it, for these curves, or for one of which nothing is known."""
@@ -140,7 +142,7 @@ def mean_curve(setting, values, tau):
         shape = SHAPES[setting.model](tau, column)
     else:
         with jax.enable_x64(True):
-            shape = np.asarray(handlers.substitute(bayesfit.get_model(setting.model).program, column)(tau))
+            shape = np.asarray(handlers.substitute(bayesfit.get_model(spec(setting.model)).program, column)(tau))
     return column["baseline"] + column["contrast"] * shape
 
 
@@ -358,12 +360,6 @@ def summarise(folder):
         rows += [[path.stem, n, run.simulations, share, run.p[n], run.adjusted[n], run.passed] for n in run.p]
     with (folder / "p_values.csv").open("w", newline="") as file:
         csv.writer(file).writerows(rows)
-
-
-def shipped_models():
-    """Names of the models that come with the package."""
-    names = bayesfit.list_models()
-    return [name for name in names if bayesfit.get_model(name).program.__module__.startswith("bayesfit.models.")]
 
 
 def arguments(given=None):

@@ -14,6 +14,7 @@ from jax.scipy.special import logsumexp
 from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import log_ndtr
+from shipped import spec
 
 import bayesfit
 from bayesfit._noise import NOISES, Scatter
@@ -40,8 +41,8 @@ def dataset(bins=1, delays=14, error=0.02, seed=0, contrast=0.2, **options):
     return bayesfit.curves(tau, g2, g2_err, **options)
 
 
-def problem_of(data, *args, **options):
-    problem = prepare(data, *args, **options)
+def problem_of(data, model="stretched_exponential", *args, **options):
+    problem = prepare(data, spec(model), *args, **options)
     return problem.posterior, [
         jax.tree.map(lambda array, i=i: jnp.asarray(array[i]), problem.bins) for i in range(len(problem.bins.y))
     ]

@@ -7,6 +7,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
+from shipped import spec
 
 import bayesfit
 
@@ -55,9 +56,9 @@ def test_shipped_models_and_pipelines_are_listed():
 
 @pytest.mark.parametrize("name", bayesfit.list_models())
 def test_a_model_is_found_by_its_name(name):
-    model = bayesfit.get_model(name)
+    model = bayesfit.get_model(spec(name))
     assert model.name == name
-    assert bayesfit.get_model(model) is model is bayesfit.get_model(name)
+    assert bayesfit.get_model(model) is model is bayesfit.get_model(spec(name))
 
 
 @pytest.mark.parametrize("name", bayesfit.list_pipelines())
