@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bayesfit._result import save as save
     from bayesfit._simulate import simulate as simulate
     from bayesfit._two_stage import law as law
+    from bayesfit.pipelines._stokes_einstein import stokes_einstein as stokes_einstein
 
 _HOMES = {
     "compare": "_compare",
@@ -60,6 +61,7 @@ _HOMES = {
     "save": "_result",
     "simulate": "_simulate",
     "law": "_two_stage",
+    "stokes_einstein": "pipelines._stokes_einstein",
 }
 
 __all__ = sorted(_HOMES)

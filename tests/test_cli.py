@@ -38,7 +38,8 @@ def call(environment):
 @pytest.fixture(scope="module")
 def result(call, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    call("run", "data/table_sim.csv", "-o", folder, "--plot", *QUICK)
+    sample = ["--set", "sample.temperature=Normal(298.15, 0.1)", "--set", "sample.viscosity=water"]
+    call("run", "data/table_sim.csv", "-o", folder, "--plot", *QUICK, *sample)
     return folder / "table_sim.nc"
 
 
@@ -61,6 +62,27 @@ def test_show_prints_every_bin(call, result):
     assert "error_scale" in out
     assert "8 ok" in out or "ok" in out
     assert "Did you mean 'rate'" in call("show", result, "-p", "rats", code=2).stderr
+
+
+def test_a_run_saves_the_radius_and_it_can_be_found_anew(call, result, tmp_path):
+    posterior = bayesfit.load(result)["posterior"]
+    assert posterior.hydrodynamic_radius.dims == ("chain", "draw", "q_bin")
+    assert posterior.viscosity.dims == ("chain", "draw")
+    new = tmp_path / "new.nc"
+    options = "--set", "temperature=298.15", "--set", "radius=Normal(1.2e6, 1e4)", "--unit", "D=um^2/s", "-o", new
+    out = call("stokes-einstein", result, *options).stdout
+    assert "D [um^2/s]" in out
+    assert "viscosity [Pa s]" in out
+    assert "hydrodynamic_radius [nm]: " in out
+    assert "viscosity [cP]" in call("show", new, "--unit", "viscosity=cP").stdout
+    assert "Did you mean 'viscosity'" in call("stokes-einstein", result, "--set", "viscosty=1", code=2).stderr
+
+
+def test_a_radius_that_cannot_be_found_is_said_before_the_fit(call, tmp_path):
+    options = ("run", "data/table_sim.csv", "-o", tmp_path, "--set")
+    assert "viscosity: is not given" in call(*options, "sample.temperature=298", code=1).stderr
+    assert "Did you mean 'radius'" in call(*options, "sample.radus=50", code=2).stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_plot_draws_chosen_bins(call, result, tmp_path):

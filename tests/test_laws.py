@@ -243,6 +243,17 @@ def test_result_says_what_was_used_and_is_saved(outlier, tmp_path):
     np.testing.assert_allclose(again["posterior"].D, fit["posterior"].D, rtol=1e-6)
 
 
+def test_a_law_has_one_radius(outlier):
+    """At the temperature and viscosity that the data state, which the law's result hands on."""
+    result = outlier[2].copy(deep=True)
+    result.attrs.update(data_temperature=298.15, data_viscosity=8.9e-4)
+    law = bayesfit.law(result, {"name": "power_law", "n": 2}, draws=100, seed=2)
+    posterior = bayesfit.stokes_einstein(law)["posterior"]
+    assert posterior.hydrodynamic_radius.dims == ("chain", "draw")
+    expected = 1.380649e-23 * 298.15 / (6 * np.pi * 8.9e-4 * posterior.D * 1e-20) * 1e9
+    np.testing.assert_allclose(posterior.hydrodynamic_radius, expected, rtol=1e-12)
+
+
 def test_a_law_of_ones_own_with_a_fixed_parameter():
     def bent(q, tau):
         height = numpyro.sample("height", dist.LogNormal(10.0, 2.0))
@@ -280,7 +291,10 @@ def test_the_command_line_finds_the_diffusion_coefficient(saved, tmp_path):
     found = bayesfit.load(law)["posterior"].D
     assert abs(float(found.mean()) - D) < 3.5 * float(found.std())
     assert float(found.std()) < 0.03 * D
-    assert "rate = D q^2" in call("show", law).stdout
+    assert "D [um^2/s]" in call("show", law, "--unit", "D=um^2/s").stdout
+    radius = "--set", "temperature=298.15", "--set", "viscosity=LogNormal(-7, 0.01)", "-o", tmp_path / "radius.nc"
+    assert "hydrodynamic_radius [nm]" in call("stokes-einstein", law, *radius).stdout
+    assert bayesfit.load(tmp_path / "radius.nc")["posterior"].viscosity.dims == ("chain", "draw")
     call("plot", law, "-o", tmp_path / "again.pdf")
 
 
@@ -319,6 +333,17 @@ def test_light_scattering_at_thirteen_angles(shared_data):
     assert abs(float(posterior.n.mean()) - slope) < 0.08, (float(posterior.n.mean()), slope)
     assert 1.9 < slope < 2.3
     middle = np.sqrt(bins.q.min() * bins.q.max())
+    posterior = result["posterior"]
+    np.testing.assert_allclose(posterior.polydispersity**2, posterior.mu2, rtol=1e-9)
+    np.testing.assert_allclose(posterior.mean_relaxation_time, (1 + posterior.mu2) / posterior.rate, rtol=1e-9)
+    radius = bayesfit.stokes_einstein(
+        bayesfit.law(result, "diffusion", verdicts=converged, seed=1),
+        temperature=f"Normal({read[0].attrs['temperature']}, 0.1)",
+        viscosity="water",
+    )["posterior"].hydrodynamic_radius
+    each = [bin.attrs["temperature"] / bin.attrs["viscosity"] for bin in read] / posterior.D
+    by_bins = 1.380649e-23 / (6 * np.pi * 1e-20) * 1e9 * np.median(each.mean(("chain", "draw")))
+    assert float(radius.mean()) == pytest.approx(by_bins, rel=0.1)
     by_hand = np.median((result["posterior"].rate / result["posterior"].q ** 2).mean(("chain", "draw")))
     assert float(posterior.rate_middle.mean() / middle**2) == pytest.approx(by_hand, rel=0.1)
 

@@ -1,0 +1,64 @@
+"""Units on display."""
+
+import numpy as np
+import pytest
+
+import bayesfit
+from bayesfit._units import conversion, in_units
+
+
+@pytest.mark.parametrize(
+    ("of", "to", "factor"),
+    [
+        ("angstrom^2/s", "um^2/s", 1e-8),
+        ("angstrom^2/s", "nm^2/us", 1e-8),
+        ("angstrom^2/s", "m^2/s", 1e-20),
+        ("angstrom^2/s", "cm^2/s", 1e-16),
+        ("angstrom^1/s", "um/min", 60e-4),
+        ("angstrom^1.5/s", "nm^1.5/s", 10**-1.5),
+        ("1/s", "1/ms", 1e-3),
+        ("1/s", "1/min", 60.0),
+        ("s", "us", 1e6),
+        ("s", "h", 1 / 3600),
+        ("nm", "Å", 10.0),
+        ("nm", "µm", 1e-3),
+        ("Pa s", "mPa s", 1e3),
+        ("Pa s", "cP", 1e3),
+        ("K", "K", 1.0),
+        ("1", "", 1.0),
+    ],
+)
+def test_factors(of, to, factor):
+    assert conversion(of, to) == pytest.approx(factor, rel=1e-12)
+    assert conversion(to, of) == pytest.approx(1 / factor, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        ({"D": "um^2/sek"}, "units.D: unknown unit 'sek'. Did you mean 's'?"),
+        ({"D": "um/s"}, "units.D: cannot be shown in um/s. Its unit is angstrom^2/s"),
+        ({"D": "um^x/s"}, "units.D: cannot read the power in 'um^x'. Write it as um^2/s"),
+        ({"rte": "1/ms"}, "units: unknown parameter 'rte'. Did you mean 'rate'?"),
+        ({"beta": "nm"}, "units.beta: cannot be shown in nm. Its unit is 1"),
+    ],
+)
+def test_units_that_cannot_be_are_refused_in_one_line(fitted, units, message):
+    with pytest.raises(bayesfit.SettingsError) as caught:
+        bayesfit.summary(fitted, units)
+    assert str(caught.value) == message
+
+
+def test_a_unit_that_depends_on_an_inferred_exponent_stays():
+    with pytest.raises(bayesfit.SettingsError, match="depends on n, which is inferred"):
+        conversion("angstrom^n/s", "um^2/s")
+
+
+def test_tables_take_other_units_and_results_stay(fitted):
+    plain, other = bayesfit.summary(fitted), bayesfit.summary(fitted, {"D": "um^2/s", "relaxation_time": "ms"})
+    for name in ("D", "D_low", "D_high"):
+        np.testing.assert_allclose(other[name], plain[name] * 1e-8)
+    np.testing.assert_allclose(other["relaxation_time"], plain["relaxation_time"] * 1e3)
+    np.testing.assert_array_equal(other["rate"], plain["rate"])
+    assert fitted["posterior"].D.attrs["units"] == "angstrom^2/s"
+    assert in_units(fitted, {"D": "um^2/s"})["posterior"].D.attrs["units"] == "um^2/s"
