@@ -30,7 +30,9 @@ def relaxation(posterior: xr.Dataset, curves: xr.Dataset) -> xr.Dataset:
     for names, mean_time in MEAN_TIMES.items():
         if set(names) <= set(posterior.data_vars):
             mean = mean_time(posterior)
-            derived["mean_relaxation_time"] = mean.assign_attrs(units="s", long_name="integral of g1 over tau")
+            derived["mean_relaxation_time"] = mean.assign_attrs(
+                units="s", long_name="mean relaxation time, the integral of g1"
+            )
     if "mu2" in posterior:
         spread = posterior["mu2"].where(posterior["mu2"] >= 0) ** 0.5
         derived["polydispersity"] = spread.assign_attrs(

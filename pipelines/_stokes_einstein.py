@@ -50,7 +50,8 @@ def stokes_einstein(
             each draw's temperature (Patek et al., J. Phys. Chem. Ref. Data 38, 21 (2009)).
         radius: the hydrodynamic radius in nm, where the viscosity is asked for.
         parameter: the diffusion coefficient's name; by default `D0` where there is one, else `D`.
-        seed: the same result and seed give the same draws, to the bit.
+        seed: the same result and seed give the same draws, to the bit. Results of one shape and seed share the draws of
+            one prior, as files share the error of one thermometer; give other seeds where they do not.
 
     Returns:
         A copy of the result whose `posterior` has `hydrodynamic_radius` [nm] or `viscosity` [Pa s], with the dims of D
@@ -63,14 +64,6 @@ def stokes_einstein(
 
     Warns:
         UserWarning: the radius is smaller than an atom's, as where a viscosity is given in cP.
-
-    Example:
-        >>> import bayesfit
-        >>> data, truth = bayesfit.simulate(bins=2, seed=1)
-        >>> result = bayesfit.fit(data, model="single_exponential", fixed={"baseline": 1.0}, draws=200)
-        >>> result = bayesfit.stokes_einstein(result, temperature="Normal(298.15, 0.1)", viscosity="water")
-        >>> result.posterior.hydrodynamic_radius.dims
-        ('chain', 'draw', 'q_bin')
     """
     stated = {name: result.attrs[f"data_{name}"] for name in GIVEN if f"data_{name}" in result.attrs}
     given = {"temperature": temperature, "viscosity": viscosity, "radius": radius}

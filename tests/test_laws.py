@@ -68,6 +68,8 @@ def planted(x, width, q=Q, verdict="ok", priors=None, model="single_exponential"
         settings=json.dumps({"noise": "scaled"}),
         data_pipeline="table",
         data_delays=1,
+        data_temperature=298.15,
+        data_viscosity=8.9e-4,
     )
     return tree
 
@@ -245,13 +247,14 @@ def test_result_says_what_was_used_and_is_saved(outlier, tmp_path):
 
 def test_a_law_has_one_radius(outlier):
     """At the temperature and viscosity that the data state, which the law's result hands on."""
-    result = outlier[2].copy(deep=True)
-    result.attrs.update(data_temperature=298.15, data_viscosity=8.9e-4)
-    law = bayesfit.law(result, {"name": "power_law", "n": 2}, draws=100, seed=2)
-    posterior = bayesfit.stokes_einstein(law)["posterior"]
+    posterior = bayesfit.stokes_einstein(outlier[3])["posterior"]
     assert posterior.hydrodynamic_radius.dims == ("chain", "draw")
     expected = 1.380649e-23 * 298.15 / (6 * np.pi * 8.9e-4 * posterior.D * 1e-20) * 1e9
     np.testing.assert_allclose(posterior.hydrodynamic_radius, expected, rtol=1e-12)
+    assert [get_law({"name": "power_law", "n": n}).parameters[0].unit for n in (2, None)] == [
+        "angstrom^2/s",
+        "angstrom^n/s",
+    ]
 
 
 def test_a_law_of_ones_own_with_a_fixed_parameter():
@@ -333,19 +336,22 @@ def test_light_scattering_at_thirteen_angles(shared_data):
     assert abs(float(posterior.n.mean()) - slope) < 0.08, (float(posterior.n.mean()), slope)
     assert 1.9 < slope < 2.3
     middle = np.sqrt(bins.q.min() * bins.q.max())
+    by_hand = np.median((result["posterior"].rate / result["posterior"].q ** 2).mean(("chain", "draw")))
+    assert float(posterior.rate_middle.mean() / middle**2) == pytest.approx(by_hand, rel=0.1)
+    check_derived(result, read)
+
+
+def check_derived(result, read):
+    """Of the angles' cumulant fits: polydispersity, mean time, and the radius in water of uncertain temperature."""
     posterior = result["posterior"]
     np.testing.assert_allclose(posterior.polydispersity**2, posterior.mu2, rtol=1e-9)
     np.testing.assert_allclose(posterior.mean_relaxation_time, (1 + posterior.mu2) / posterior.rate, rtol=1e-9)
-    radius = bayesfit.stokes_einstein(
-        bayesfit.law(result, "diffusion", verdicts=converged, seed=1),
-        temperature=f"Normal({read[0].attrs['temperature']}, 0.1)",
-        viscosity="water",
-    )["posterior"].hydrodynamic_radius
-    each = [bin.attrs["temperature"] / bin.attrs["viscosity"] for bin in read] / posterior.D
-    by_bins = 1.380649e-23 / (6 * np.pi * 1e-20) * 1e9 * np.median(each.mean(("chain", "draw")))
-    assert float(radius.mean()) == pytest.approx(by_bins, rel=0.1)
-    by_hand = np.median((result["posterior"].rate / result["posterior"].q ** 2).mean(("chain", "draw")))
-    assert float(posterior.rate_middle.mean() / middle**2) == pytest.approx(by_hand, rel=0.1)
+    temperature = np.mean([file.attrs["temperature"] for file in read])
+    found = bayesfit.stokes_einstein(result, temperature=f"Normal({temperature}, 0.1)", viscosity="water")
+    stated = xr.DataArray([file.attrs["temperature"] / file.attrs["viscosity"] for file in read], dims="q_bin")
+    by_hand = 1.380649e-23 * stated / (6 * np.pi * posterior.D.mean(("chain", "draw")) * 1e-20) * 1e9
+    radius = found["posterior"].hydrodynamic_radius.mean(("chain", "draw"))
+    np.testing.assert_allclose(radius, by_hand, rtol=0.02)
 
 
 # Laws

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import bayesfit
 from bayesfit._units import conversion, in_units
@@ -33,6 +34,15 @@ def test_factors(of, to, factor):
     assert conversion(to, of) == pytest.approx(1 / factor, rel=1e-12)
 
 
+def result():
+    """A posterior of three parameters, all 2, with their units."""
+    units = {"rate": "1/s", "beta": "1", "D": "angstrom^2/s"}
+    arrays = {
+        name: (("chain", "draw", "q_bin"), np.full((2, 3, 4), 2.0), {"units": unit}) for name, unit in units.items()
+    }
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(arrays)})
+
+
 @pytest.mark.parametrize(
     ("units", "message"),
     [
@@ -43,9 +53,9 @@ def test_factors(of, to, factor):
         ({"beta": "nm"}, "units.beta: cannot be shown in nm. Its unit is 1"),
     ],
 )
-def test_units_that_cannot_be_are_refused_in_one_line(fitted, units, message):
+def test_units_that_cannot_be_are_refused_in_one_line(units, message):
     with pytest.raises(bayesfit.SettingsError) as caught:
-        bayesfit.summary(fitted, units)
+        in_units(result(), units)
     assert str(caught.value) == message
 
 
@@ -54,11 +64,10 @@ def test_a_unit_that_depends_on_an_inferred_exponent_stays():
         conversion("angstrom^n/s", "um^2/s")
 
 
-def test_tables_take_other_units_and_results_stay(fitted):
-    plain, other = bayesfit.summary(fitted), bayesfit.summary(fitted, {"D": "um^2/s", "relaxation_time": "ms"})
-    for name in ("D", "D_low", "D_high"):
-        np.testing.assert_allclose(other[name], plain[name] * 1e-8)
-    np.testing.assert_allclose(other["relaxation_time"], plain["relaxation_time"] * 1e3)
-    np.testing.assert_array_equal(other["rate"], plain["rate"])
-    assert fitted["posterior"].D.attrs["units"] == "angstrom^2/s"
-    assert in_units(fitted, {"D": "um^2/s"})["posterior"].D.attrs["units"] == "um^2/s"
+def test_parameters_are_shown_in_other_units_and_the_result_stays():
+    plain = result()
+    shown = in_units(plain, {"D": "um^2/s"})["posterior"]
+    np.testing.assert_allclose(shown.D, 2e-8)
+    np.testing.assert_array_equal(shown.rate, 2.0)
+    assert (shown.D.attrs["units"], plain["posterior"].D.attrs["units"]) == ("um^2/s", "angstrom^2/s")
+    np.testing.assert_array_equal(plain["posterior"].D, 2.0)
