@@ -85,6 +85,19 @@ def test_a_radius_that_cannot_be_found_is_said_before_the_fit(call, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_fit_without_a_diffusion_coefficient_is_saved_alone(call, tmp_path):
+    curve = tmp_path / "curve.csv"
+    tau = np.geomspace(1e-3, 10.0, 30)
+    rows = (f"{t:.6g},{1 + 0.2 * np.exp(-2 * t):.6g},0.01" for t in tau)
+    curve.write_text("\n".join(["tau,g2,g2_err", *rows]) + "\n")
+    options = ["--model", "single_exponential", "--set", "draws=4", "--set", "target_ess=0"]
+    done = call("run", curve, "-o", tmp_path, *options, "--set", "sample={temperature = 298, radius = 50}", code=1)
+    assert f"the result has no diffusion coefficient. Fit a rate, of curves with q. The fit alone is in {tmp_path}" in (
+        done.stderr
+    )
+    assert "hydrodynamic_radius" not in bayesfit.load(tmp_path / "curve.nc")["posterior"]
+
+
 def test_plot_draws_chosen_bins(call, result, tmp_path):
     call("plot", result, "-o", tmp_path / "x.pdf", "-b", 0, "-b", 7)
     assert (tmp_path / "x.pdf").read_bytes().startswith(b"%PDF")
