@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bayesfit._simulate import simulate as simulate
     from bayesfit._tables import read_table as read_table
     from bayesfit._two_stage import law as law
+    from bayesfit.pipelines._stokes_einstein import stokes_einstein as stokes_einstein
 
 _HOMES = {
     "compare": "_compare",
@@ -62,6 +63,7 @@ _HOMES = {
     "simulate": "_simulate",
     "read_table": "_tables",
     "law": "_two_stage",
+    "stokes_einstein": "pipelines._stokes_einstein",
 }
 
 __all__ = sorted(_HOMES)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayesfit._errors import BayesfitError, SettingsError
+from bayesfit._errors import BayesfitError, SettingsError, nearest
 
 if TYPE_CHECKING:
     import xarray as xr
 
 WIDTH, COLUMNS = 200, 4  # of a table that goes to a file: characters, and parameters side by side
+SAMPLE_SETTINGS = ("temperature", "viscosity", "radius", "parameter", "seed")
 LAW_SETTINGS = ("scatter", "verdicts", "priors", "fixed", "draws", "chains", "seed", "model")
 DONE, FAILED, WRONG_USE, NONE_OK, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -88,12 +91,15 @@ def show(
     parameters: Annotated[
         list[str] | None, typer.Option("--parameter", "-p", help="Only these; may be repeated.")
     ] = None,
+    units: Annotated[
+        list[str] | None, typer.Option("--unit", help="Another unit, as D=um^2/s; may be repeated.")
+    ] = None,
 ) -> None:
     """Print a saved result: every parameter of every bin with its 95 % interval, verdict and reason."""
-    from bayesfit._errors import nearest
     from bayesfit._result import load
+    from bayesfit._units import in_units
 
-    loaded = load(result)
+    loaded = in_units(load(result), _units(units or []))
     if "law" in loaded.attrs:
         return _print_law(loaded)
     for name in parameters or ():
@@ -171,11 +177,8 @@ def law(
     from bayesfit._two_stage import law as fit_law
 
     given = {key: settings.pop(key) for key in LAW_SETTINGS if key in settings}
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
+    with _warnings_as_lines():
         fitted = fit_law(load(result), {**settings, "name": name}, parameter, **given)
-    for warning in caught:
-        typer.echo(f"warning: {warning.message}", err=True)
     _print_law(fitted)
     if output is not None:
         save(fitted, output)
@@ -184,6 +187,58 @@ def law(
             plot_law(fitted, plot)
         except (OSError, ValueError) as error:
             raise SettingsError(str(error), field="--plot", file=plot) from error
+
+
+@app.command()
+def stokes_einstein(
+    result: Annotated[Path, typer.Argument(help="A saved result, of a fit or of a law.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="temperature=298.15 [K], viscosity=water, 8.9e-4 [Pa s] or a prior, radius=50 [nm]"),
+    ] = None,
+    units: Annotated[list[str] | None, typer.Option("--unit", help="Another unit on display, as D=um^2/s.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Also save the result with these.")] = None,
+) -> None:
+    """Hydrodynamic radius of a saved result by Stokes and Einstein, or the viscosity where the radius is set."""
+    from bayesfit._result import load, save
+    from bayesfit._settings import assigned
+    from bayesfit._units import in_units
+    from bayesfit.pipelines._stokes_einstein import stokes_einstein as derive
+
+    given = assigned(set_ or ())
+    for name in given:
+        if name not in SAMPLE_SETTINGS:
+            raise SettingsError("unknown setting", field=name, remedy=nearest(name, SAMPLE_SETTINGS))
+    with _warnings_as_lines():
+        derived = derive(load(result), **given)
+    shown = in_units(derived, _units(units or []))
+    if "law" in derived.attrs:
+        _print_law(shown)
+    else:
+        _print_result(shown, ("D", derived.attrs["stokes_einstein"]))
+    if output is not None:
+        save(derived, output)
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Warnings of what is done within, each in one line."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        typer.echo(f"warning: {warning.message}", err=True)
+
+
+def _units(arguments: list[str]) -> dict[str, str]:
+    """Units by parameter, from PARAMETER=UNIT."""
+    units: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, unit = (part.strip() for part in argument.partition("="))
+        if not equals or not name or not unit:
+            raise SettingsError(f"got {argument!r}", field="--unit", remedy="Write --unit D=um^2/s")
+        units[name] = unit
+    return units
 
 
 def _named(arguments: list[str]) -> dict[str, Path]:
@@ -235,7 +290,8 @@ def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: 
     from bayesfit._report import advice, common_lines, table, tally
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    names = parameters or tuple(str(name) for name in result["diagnostics"].parameter.values)
+    derived = [result.attrs[key] for key in ("stokes_einstein",) if key in result.attrs]
+    names = parameters or (*(str(name) for name in result["diagnostics"].parameter.values), *derived)
     for start in range(0, max(len(names), 1), COLUMNS):
         console.print(table(result, names[start : start + COLUMNS], title))
     for line in common_lines(result):

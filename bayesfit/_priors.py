@@ -51,13 +51,14 @@ def build(family: str, values: Mapping[str, Any]) -> dist.Distribution:
     return getattr(dist, family)(**values)
 
 
-def parse_prior(spec: Any, parameter: str) -> Prior:
-    """Read one prior from a string, a mapping with `family`, or a NumPyro distribution.
+def parse_prior(spec: Any, parameter: str, field: str | None = None) -> Prior:
+    """Read one prior from a string, a mapping with `family`, or a NumPyro distribution; messages name `field`, which
+    is `priors.PARAMETER` unless it is given.
 
     Raises:
         SettingsError: the family is unknown, or a value is missing, doubled or impossible.
     """
-    field = f"priors.{parameter}"
+    field = field or f"priors.{parameter}"
     if isinstance(spec, Prior):
         family, values = spec.family, dict(spec.values)
     elif isinstance(spec, str):
@@ -177,6 +178,11 @@ def parse_common(spec: Any, parameter: str) -> Prior:
         SettingsError: it cannot be read, or has values for each bin.
     """
     prior = parse_prior(spec, parameter)
-    if any(np.ndim(value) for value in prior.values.values()):
-        raise SettingsError("expected one prior, not one a bin", field=f"priors.{parameter}")
+    check_common(prior, f"priors.{parameter}")
     return prior
+
+
+def check_common(prior: Prior, field: str) -> None:
+    """Raise SettingsError where a prior has values for each bin."""
+    if any(np.ndim(value) for value in prior.values.values()):
+        raise SettingsError("expected one prior, not one a bin", field=field)

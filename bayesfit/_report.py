@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+
+from bayesfit._units import in_units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,16 +18,22 @@ COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "unus
 UNCONVERGED = ("poor_mixing", "interrupted")
 
 
-def summary(result: xr.DataTree) -> pd.DataFrame:
+def summary(result: xr.DataTree, units: Mapping[str, str] | None = None) -> pd.DataFrame:
     """One row a bin: q, phi, verdict, reason, diagnostics, and the median and central 95 % interval of every parameter.
 
     Args:
         result: what `fit` or `load` returned.
+        units: parameter to the unit to show it in, `{"D": "um^2/s"}`.
 
     Returns:
         Table indexed by q_bin, where `contraction` is the smallest of the curve's parameters; columns `NAME`,
-        `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]`. What bins have in common is left out.
+        `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]` or those given. What bins have in common is
+        left out.
+
+    Raises:
+        SettingsError: a unit or a parameter is unknown, or the two do not go together.
     """
+    result = in_units(result, units or {})
     diagnostics, posterior = result["diagnostics"].dataset, result["posterior"].dataset
     columns: dict[str, Any] = {name: diagnostics[name].values for name in ("q", "phi", "verdict", "reason")}
     for name in ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong"):
@@ -44,20 +53,28 @@ def of_bins(result: xr.DataTree) -> tuple[str, ...]:
 
 
 def common_lines(result: xr.DataTree) -> list[str]:
-    """A line for each parameter that bins have in common, each of its groups: median, 95 % interval, R-hat."""
-    if "across" not in result:
-        return []
-    lines, posterior, checks = [], result["posterior"].dataset, result["across"].dataset
-    for row, name in enumerate(checks.parameter.values):
+    """A line for each parameter that bins have in common, each of its groups: median, 95 % interval, and R-hat where
+    it was sampled."""
+    lines, posterior, checks = [], result["posterior"].dataset, _checks(result)
+    for name in [str(name) for name, array in posterior.data_vars.items() if "q_bin" not in array.dims]:
         array = posterior[name].transpose(..., "chain", "draw")
-        heading = _heading(result, str(name)).replace("\\[", "[")
-        checked = f"R-hat {checks.r_hat.values[row]:.3f}, ESS {checks.ess_bulk.values[row]:.0f}"
+        heading = _heading(result, name).replace("\\[", "[")
+        checked = checks.get(name, "")
         groups = array.coords[array.dims[0]].values if array.ndim > 2 else [""]
         for group, draws in zip(groups, array.values.reshape(len(groups), -1), strict=True):
             low, median, high = np.quantile(draws, [0.025, 0.5, 0.975])
             label = f"{heading}, group {group}" if array.ndim > 2 else heading
-            lines.append(f"{label}: {interval(median, low, high)}; {checked}")
+            lines.append(f"{label}: {interval(median, low, high)}{checked}")
     return lines
+
+
+def _checks(result: xr.DataTree) -> dict[str, str]:
+    """How each parameter that the bins have in common has converged, in words; those that are derived have none."""
+    if "across" not in result:
+        return {}
+    checks = result["across"].dataset
+    columns = checks.parameter.values, checks.r_hat.values, checks.ess_bulk.values
+    return {str(name): f"; R-hat {r_hat:.3f}, ESS {ess:.0f}" for name, r_hat, ess in zip(*columns, strict=True)}
 
 
 def _quantiles(array: xr.DataArray) -> np.ndarray:

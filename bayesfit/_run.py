@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import xarray as xr
 
-from bayesfit._errors import InputError, SettingsError
+from bayesfit._errors import BayesfitError, InputError, SettingsError
 from bayesfit._fit import fit
 from bayesfit._registry import get_pipeline, read
 from bayesfit._result import save
 from bayesfit._settings import RunSettings
+from bayesfit.pipelines._stokes_einstein import parse_sample, stokes_einstein
 
 
 def run_file(path: Path, output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
-    """Fit one file and save the result at `output`.
+    """Fit one file and save the result at `output`, with what follows from the `sample` of the settings.
 
     Raises:
-        BayesfitError: the file or the settings cannot be used; nothing is saved.
+        BayesfitError: the file or the settings cannot be used; nothing is saved, or the fit alone, as the message says.
     """
     data = without_first(read(path, settings.pipeline), settings.skip_first)
+    if settings.sample:
+        parse_sample(settings.sample, data.attrs, file=path)
     model = settings.model or get_pipeline(data.attrs["pipeline"]).model
     result = fit(data, model, progress=progress, **settings.for_fit)
     result.attrs["run_settings"] = settings.model_dump_json()
+    save(result, output)
+    if not settings.sample:
+        return result
+    sample: dict[str, Any] = settings.sample
+    try:
+        result = stokes_einstein(result, seed=settings.seed, **sample)
+    except BayesfitError as error:
+        raise InputError(str(error), file=path, remedy=f"The fit alone is in {output}") from error
     save(result, output)
     return result
 

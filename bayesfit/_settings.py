@@ -62,11 +62,12 @@ class RunSettings(FitSettings):
     priors: dict[str, str | dict[str, Any]] = {}
     fixed: dict[str, float | int | list[float | int]] = {}
     across: dict[str, str | dict[str, Any]] = {}
+    sample: dict[str, str | float | int | dict[str, Any]] = {}
 
     @property
     def for_fit(self) -> dict[str, Any]:
         """The keyword arguments of `bayesfit.fit`, the model aside."""
-        return self.model_dump(exclude={"model", "pipeline", "skip_first"})
+        return self.model_dump(exclude={"model", "pipeline", "skip_first", "sample"})
 
 
 def _explained(error: ValidationError, kind: type[BaseModel]) -> SettingsError:

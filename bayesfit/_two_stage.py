@@ -380,6 +380,7 @@ def _tree(
         "input_file": result.attrs.get("input_file", ""),
         "input_sha256": result.attrs.get("input_sha256", ""),
         **provenance(),
+        **{str(name): value for name, value in result.attrs.items() if str(name).startswith("data_")},
     }
     verdicts = result["diagnostics"].verdict.values.astype(str).astype(object)
     diagnostics = xr.Dataset({"verdict": ("q_bin", verdicts), **verdict.numbers}, _bin_coords(result))

@@ -38,7 +38,8 @@ def call(environment):
 @pytest.fixture(scope="module")
 def result(call, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    call("run", "data/table_sim.csv", "-o", folder, "--plot", *QUICK)
+    sample = ["--set", "sample.temperature=Normal(298.15, 0.1)", "--set", "sample.viscosity=water"]
+    call("run", "data/table_sim.csv", "-o", folder, "--plot", *QUICK, *sample)
     return folder / "table_sim.nc"
 
 
@@ -61,6 +62,40 @@ def test_show_prints_every_bin(call, result):
     assert "error_scale" in out
     assert "8 ok" in out or "ok" in out
     assert "Did you mean 'rate'" in call("show", result, "-p", "rats", code=2).stderr
+
+
+def test_a_run_saves_the_radius_and_it_can_be_found_anew(call, result, tmp_path):
+    posterior = bayesfit.load(result)["posterior"]
+    assert posterior.hydrodynamic_radius.dims == ("chain", "draw", "q_bin")
+    assert posterior.viscosity.dims == ("chain", "draw")
+    new = tmp_path / "new.nc"
+    options = "--set", "temperature=298.15", "--set", "radius=Normal(1.2e6, 1e4)", "--unit", "D=um^2/s", "-o", new
+    out = call("stokes-einstein", result, *options).stdout
+    assert "D [um^2/s]" in out
+    assert "viscosity [Pa s]" in out
+    assert "hydrodynamic_radius [nm]: " in out
+    assert "viscosity [cP]" in call("show", new, "--unit", "viscosity=cP").stdout
+    assert "Did you mean 'viscosity'" in call("stokes-einstein", result, "--set", "viscosty=1", code=2).stderr
+
+
+def test_a_radius_that_cannot_be_found_is_said_before_the_fit(call, tmp_path):
+    options = ("run", "data/table_sim.csv", "-o", tmp_path, "--set")
+    assert "viscosity: is not given" in call(*options, "sample.temperature=298", code=1).stderr
+    assert "Did you mean 'radius'" in call(*options, "sample.radus=50", code=2).stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fit_without_a_diffusion_coefficient_is_saved_alone(call, tmp_path):
+    curve = tmp_path / "curve.csv"
+    tau = np.geomspace(1e-3, 10.0, 30)
+    rows = (f"{t:.6g},{1 + 0.2 * np.exp(-2 * t):.6g},0.01" for t in tau)
+    curve.write_text("\n".join(["tau,g2,g2_err", *rows]) + "\n")
+    options = ["--model", "single_exponential", "--set", "draws=4", "--set", "target_ess=0"]
+    done = call("run", curve, "-o", tmp_path, *options, "--set", "sample={temperature = 298, radius = 50}", code=1)
+    assert f"the result has no diffusion coefficient. Fit a rate, of curves with q. The fit alone is in {tmp_path}" in (
+        done.stderr
+    )
+    assert "hydrodynamic_radius" not in bayesfit.load(tmp_path / "curve.nc")["posterior"]
 
 
 def test_plot_draws_chosen_bins(call, result, tmp_path):

@@ -177,6 +177,9 @@ def test_all_bins_dead_gives_a_result_that_says_so(simulated):
 
 def test_summary_and_picture(fitted, tmp_path):
     table = bayesfit.summary(fitted)
+    other = bayesfit.summary(fitted, {"D": "um^2/s", "relaxation_time": "ms"})
+    for name, factor in {"D": 1e-8, "D_low": 1e-8, "D_high": 1e-8, "relaxation_time": 1e3, "rate": 1.0}.items():
+        np.testing.assert_allclose(other[name], table[name] * factor, rtol=1e-12)
     assert list(table.index) == list(range(12))
     assert (table.rate_low[table.verdict == "ok"] < table.rate[table.verdict == "ok"]).all()
     bayesfit.plot_fit(fitted, path=tmp_path / "fit.png")

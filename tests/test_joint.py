@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.special import gamma
 
 import bayesfit
 from bayesfit._across import parse_across
@@ -65,6 +66,21 @@ def test_a_diffusion_fit_samples_what_the_bins_have_in_common(diffusion):
     assert list(diffusion["diagnostics"].verdict.values) == ["ok"] * BINS
     assert float(diffusion["across"].r_hat.max()) < 1.01
     assert float(diffusion["across"].ess_bulk.min()) > 400
+
+
+def test_what_follows_from_a_diffusion_fit(diffusion, tmp_path):
+    """Each bin keeps its mean relaxation time; the one D gives one radius, whose relative variance has two parts."""
+    posterior = diffusion["posterior"]
+    mean_time = gamma(1.0 / posterior.beta) / (posterior.beta * posterior.rate)
+    assert posterior.mean_relaxation_time.dims == ("chain", "draw", "q_bin")
+    np.testing.assert_allclose(posterior.mean_relaxation_time, mean_time, rtol=1e-12)
+    known = {"temperature": 298.15, "viscosity": "Normal(8.9e-4, 1.8e-5)"}
+    derived = bayesfit.stokes_einstein(diffusion, **known)
+    radius = bayesfit.load(bayesfit.save(derived, tmp_path / "radius.nc"))["posterior"].hydrodynamic_radius
+    assert radius.dims == ("chain", "draw")
+    truth = 1.380649e-23 * 298.15 / (6 * np.pi * 8.9e-4 * D * 1e-20) * 1e9
+    assert abs(radius.mean() - truth) < 4.0 * radius.std()
+    np.testing.assert_allclose(np.log(radius).std(), np.hypot(np.log(posterior.D).std(), 0.02), rtol=0.1)
 
 
 def test_sharing_narrows_as_information_adds_up(diffusion):

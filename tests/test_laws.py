@@ -68,6 +68,8 @@ def planted(x, width, q=Q, verdict="ok", priors=None, model="single_exponential"
         settings=json.dumps({"noise": "scaled"}),
         data_pipeline="table",
         data_delays=1,
+        data_temperature=298.15,
+        data_viscosity=8.9e-4,
     )
     return tree
 
@@ -243,6 +245,18 @@ def test_result_says_what_was_used_and_is_saved(outlier, tmp_path):
     np.testing.assert_allclose(again["posterior"].D, fit["posterior"].D, rtol=1e-6)
 
 
+def test_a_law_has_one_radius(outlier):
+    """At the temperature and viscosity that the data state, which the law's result hands on."""
+    posterior = bayesfit.stokes_einstein(outlier[3])["posterior"]
+    assert posterior.hydrodynamic_radius.dims == ("chain", "draw")
+    expected = 1.380649e-23 * 298.15 / (6 * np.pi * 8.9e-4 * posterior.D * 1e-20) * 1e9
+    np.testing.assert_allclose(posterior.hydrodynamic_radius, expected, rtol=1e-12)
+    assert [get_law({"name": "power_law", "n": n}).parameters[0].unit for n in (2, None)] == [
+        "angstrom^2/s",
+        "angstrom^n/s",
+    ]
+
+
 def test_a_law_of_ones_own_with_a_fixed_parameter():
     def bent(q, tau):
         height = numpyro.sample("height", dist.LogNormal(10.0, 2.0))
@@ -280,7 +294,10 @@ def test_the_command_line_finds_the_diffusion_coefficient(saved, tmp_path):
     found = bayesfit.load(law)["posterior"].D
     assert abs(float(found.mean()) - D) < 3.5 * float(found.std())
     assert float(found.std()) < 0.03 * D
-    assert "rate = D q^2" in call("show", law).stdout
+    assert "D [um^2/s]" in call("show", law, "--unit", "D=um^2/s").stdout
+    radius = "--set", "temperature=298.15", "--set", "viscosity=LogNormal(-7, 0.01)", "-o", tmp_path / "radius.nc"
+    assert "hydrodynamic_radius [nm]" in call("stokes-einstein", law, *radius).stdout
+    assert bayesfit.load(tmp_path / "radius.nc")["posterior"].viscosity.dims == ("chain", "draw")
     call("plot", law, "-o", tmp_path / "again.pdf")
 
 
@@ -321,6 +338,20 @@ def test_light_scattering_at_thirteen_angles(shared_data):
     middle = np.sqrt(bins.q.min() * bins.q.max())
     by_hand = np.median((result["posterior"].rate / result["posterior"].q ** 2).mean(("chain", "draw")))
     assert float(posterior.rate_middle.mean() / middle**2) == pytest.approx(by_hand, rel=0.1)
+    check_derived(result, read)
+
+
+def check_derived(result, read):
+    """Of the angles' cumulant fits: polydispersity, mean time, and the radius in water of uncertain temperature."""
+    posterior = result["posterior"]
+    np.testing.assert_allclose(posterior.polydispersity**2, posterior.mu2, rtol=1e-9)
+    np.testing.assert_allclose(posterior.mean_relaxation_time, (1 + posterior.mu2) / posterior.rate, rtol=1e-9)
+    temperature = np.mean([file.attrs["temperature"] for file in read])
+    found = bayesfit.stokes_einstein(result, temperature=f"Normal({temperature}, 0.1)", viscosity="water")
+    stated = xr.DataArray([file.attrs["temperature"] / file.attrs["viscosity"] for file in read], dims="q_bin")
+    by_hand = 1.380649e-23 * stated / (6 * np.pi * posterior.D.mean(("chain", "draw")) * 1e-20) * 1e9
+    radius = found["posterior"].hydrodynamic_radius.mean(("chain", "draw"))
+    np.testing.assert_allclose(radius, by_hand, rtol=0.02)
 
 
 # Laws
