@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -42,6 +42,7 @@ def fit(
     seed: int = 0,
     target_accept: float = 0.6,
     include: tuple[str, ...] = (),
+    method: Literal["nuts", "svi"] = "nuts",
     progress: bool | Report = False,
 ) -> xr.DataTree:
     """Posterior of every bin by NUTS, with a verdict on each.
@@ -74,6 +75,9 @@ def fit(
         target_accept: acceptance rate that the step size is adapted to.
         include: more groups for the result, of "log_likelihood" (of each point given the others of its bin; amplitudes
             are drawn ones), "log_prior", "posterior_predictive", "prior" and "prior_predictive".
+        method: "nuts", or, with `across`, "svi" for a quick look: a normal distribution fitted by variational
+            inference, of which the draws are then. Bins are called `approximate`, and `pareto_k` in group `across` says
+            how far off it is.
         progress: True for a progress bar on standard error, or a function that takes a `Progress`.
 
     Returns:
@@ -101,11 +105,16 @@ def fit(
         seed=seed,
         target_accept=target_accept,
         include=include,
+        method=method,
     )
     check_groups(settings.include)
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(True))
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
+        if not across and settings.method != "nuts":
+            raise SettingsError(
+                f"{settings.method!r} is for joint fits", field="method", remedy="Give across, or take point_estimate"
+            )
         if across:
             return _run_joint(curves, model, priors or {}, fixed or {}, across, settings, report)
         with TRACING:
@@ -189,9 +198,10 @@ def _run_joint(
     """Estimate every bin by itself, then sample all bins together, and judge each."""
     from bayesfit._across import check_links, parse_across
     from bayesfit._joint import joint_posterior
-    from bayesfit._joint_result import with_common
+    from bayesfit._joint_result import called_approximate, with_common
     from bayesfit._joint_sample import sample_joint
     from bayesfit._joint_start import find_start
+    from bayesfit._joint_svi import look_at
 
     if single := [name for name in settings.include if name in OF_ONE_BIN]:
         raise SettingsError(
@@ -220,10 +230,15 @@ def _run_joint(
         if stop.asked:
             raise KeyboardInterrupt
         start = find_start(joint, points, hierarchical, settings.chains, settings.seed)
-        draws, shared = sample_joint(joint, start, keys, settings.draws, settings.seed, report, stop)
+        if settings.method == "svi":
+            draws, shared, k = look_at(joint, start, keys, settings.draws, settings.seed, report)
+        else:
+            draws, shared = sample_joint(joint, start, keys, settings.draws, settings.seed, report, stop)
     lowest = _lowest(draws.stats["potential"])
     result = assemble(curves, problem, settings, usable, keys, points, lowest, draws)
-    return with_common(result, links, shared, dict(across))
+    result = with_common(result, links, shared, dict(across))
+    result.attrs["start"] = start.how
+    return called_approximate(result, k) if settings.method == "svi" else result
 
 
 def _lowest(potential: np.ndarray) -> np.ndarray:

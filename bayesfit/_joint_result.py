@@ -10,6 +10,7 @@ import xarray as xr
 
 from bayesfit._across import Link
 from bayesfit._convergence import worst
+from bayesfit._joint_svi import LARGEST_K
 from bayesfit._laws import Law
 from bayesfit._result import describe
 from bayesfit._sample import FEWEST_DRAWS
@@ -29,6 +30,20 @@ def with_common(result: xr.DataTree, links: tuple[Link, ...], shared: Arrays, ac
     result["across"] = _convergence_of(common)
     described = json.dumps({name: _in_words(spec) for name, spec in across.items()}, sort_keys=True)
     result.attrs["across"] = described
+    return result
+
+
+def called_approximate(result: xr.DataTree, k: float) -> xr.DataTree:
+    """The result of a variational fit, named as such: the verdict of every bin that has draws, and the Pareto k."""
+    diagnostics = result["diagnostics"].to_dataset()
+    made = diagnostics.verdict != "unusable_data"
+    trust = "its means may be used" if k <= LARGEST_K else "do not use it"
+    reason = f"a quick look by variational inference, not sampled; Pareto k {k:.2f}: {trust}"
+    diagnostics["verdict"] = diagnostics.verdict.where(~made, "approximate")
+    diagnostics["reason"] = diagnostics.reason.where(~made, reason)
+    result["diagnostics"] = diagnostics
+    result["across"] = result["across"].to_dataset().assign(pareto_k=k)
+    result.attrs["inference_method"] = "variational inference (SVI), a quick look"
     return result
 
 

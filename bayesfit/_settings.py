@@ -7,7 +7,7 @@ import numbers
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -51,6 +51,7 @@ class FitSettings(Strict):
     seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
     target_accept: Annotated[float, Field(gt=0, lt=1)] = 0.6
     include: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
+    method: Literal["nuts", "svi"] = "nuts"
 
 
 class RunSettings(FitSettings):
