@@ -26,14 +26,17 @@ if TYPE_CHECKING:
     from bayesfit._registry import list_models as list_models
     from bayesfit._registry import list_pipelines as list_pipelines
     from bayesfit._registry import read as read
+    from bayesfit._repeats import average as average
     from bayesfit._report import summary as summary
     from bayesfit._result import load as load
     from bayesfit._result import one_bin as one_bin
     from bayesfit._result import save as save
     from bayesfit._simulate import simulate as simulate
+    from bayesfit._stack import stack as stack
     from bayesfit._two_stage import law as law
 
 _HOMES = {
+    "average": "_repeats",
     "compare": "_compare",
     "curves": "_curves",
     "BayesfitError": "_errors",
@@ -59,6 +62,7 @@ _HOMES = {
     "one_bin": "_result",
     "save": "_result",
     "simulate": "_simulate",
+    "stack": "_stack",
     "law": "_two_stage",
 }
 
