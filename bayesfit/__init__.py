@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bayesfit._compare import compare as compare
     from bayesfit._curves import curves as curves
+    from bayesfit._datasets import one_dataset as one_dataset
     from bayesfit._errors import BayesfitError as BayesfitError
     from bayesfit._errors import InputError as InputError
     from bayesfit._errors import ModelError as ModelError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from bayesfit._model import Parameter as Parameter
     from bayesfit._pipeline import Pipeline as Pipeline
     from bayesfit._plots import plot_fit as plot_fit
+    from bayesfit._plots import plot_series as plot_series
     from bayesfit._prepare import numpyro_program as numpyro_program
     from bayesfit._registry import get_model as get_model
     from bayesfit._registry import get_pipeline as get_pipeline
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from bayesfit._result import load as load
     from bayesfit._result import one_bin as one_bin
     from bayesfit._result import save as save
+    from bayesfit._series import series as series
     from bayesfit._simulate import simulate as simulate
     from bayesfit._stack import stack as stack
     from bayesfit._two_stage import law as law
@@ -39,6 +42,7 @@ _HOMES = {
     "average": "_repeats",
     "compare": "_compare",
     "curves": "_curves",
+    "one_dataset": "_datasets",
     "BayesfitError": "_errors",
     "InputError": "_errors",
     "ModelError": "_errors",
@@ -51,6 +55,7 @@ _HOMES = {
     "Parameter": "_model",
     "Pipeline": "_pipeline",
     "plot_fit": "_plots",
+    "plot_series": "_plots",
     "numpyro_program": "_prepare",
     "get_model": "_registry",
     "get_pipeline": "_registry",
@@ -61,6 +66,7 @@ _HOMES = {
     "load": "_result",
     "one_bin": "_result",
     "save": "_result",
+    "series": "_series",
     "simulate": "_simulate",
     "stack": "_stack",
     "law": "_two_stage",

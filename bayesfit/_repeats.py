@@ -193,17 +193,12 @@ def _averaged(repeats: list[xr.Dataset], labels: Array, distance: Array, limit: 
     found = np.sqrt(_over(_variance(np.where(taken, g2 - mean, 0.0), count), count))
     scattered = (used.sum(axis=0) >= ENOUGH)[:, None] & (found > 0)
     first, binned, per_repeat = repeats[0], ("q_bin", "tau"), ("repeat", "q_bin")
-    masked = {
-        name: ("q_bin", np.sum([data[name].values * row for data, row in zip(repeats, used, strict=True)], axis=0))
-        for name in MASKED
-        if all(name in data for data in repeats)
-    }
+    masked = {name: _masked(repeats, name, used) for name in MASKED if all(name in data for data in repeats)}
     sources = [str(data.attrs.get("file", "")) for data in repeats]
     whole = first.drop_vars([name for name in first.data_vars if name not in ("g2", "g2_err", "valid")]).assign(
         g2=(binned, mean, first.g2.attrs),
         g2_err=(binned, np.where(scattered, found, stated), first.g2_err.attrs),
         valid=(binned, count > 0, first.valid.attrs),
-        **{name: (*array, {"long_name": f"{MASKED[name]} (sum over repeats)"}) for name, array in masked.items()},
         repeats_used=("q_bin", used.sum(axis=0), {"long_name": "repeats that the average is of"}),
         repeats_valid=(binned, count, {"long_name": "repeats that the average is of at this delay"}),
         distance=(per_repeat, distance, {"long_name": "distance from the median of all repeats over the median one"}),
@@ -212,11 +207,18 @@ def _averaged(repeats: list[xr.Dataset], labels: Array, distance: Array, limit: 
         repeat_file=("repeat", np.array(sources, dtype=object)),
         repeat_sha256=("repeat", np.array([str(data.attrs.get("sha256", "")) for data in repeats], dtype=object)),
     )
+    whole = whole.assign(masked)
     attrs = common_attrs(repeats)
     known = bool(attrs.get("errors_stated", 1)) or bool((scattered | (count == 0)).all())
     return whole.assign_coords(repeat=labels).assign_attrs(
         attrs | {"repeats": len(repeats), "repeats_left_out": _in_words(labels, used), "errors_stated": int(known)}
     )
+
+
+def _masked(repeats: list[xr.Dataset], name: str, used: Array) -> tuple[str, Array, dict[str, str]]:
+    """Points of each bin that are masked for one cause, in all the repeats that are used."""
+    counts = np.stack([data[name].values for data in repeats])
+    return "q_bin", (counts * used).sum(axis=0), {"long_name": f"{MASKED[name]} (sum over repeats)"}
 
 
 def _points(repeats: list[xr.Dataset]) -> tuple[Array, Array, Array]:

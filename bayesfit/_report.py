@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from bayesfit._datasets import is_series, one_dataset
+
 if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
@@ -22,9 +24,14 @@ def summary(result: xr.DataTree) -> pd.DataFrame:
         result: what `fit` or `load` returned.
 
     Returns:
-        Table indexed by q_bin, where `contraction` is the smallest of the curve's parameters; columns `NAME`,
+        Table indexed by q_bin (of a series by dataset and q_bin), where `contraction` is the smallest of the curve's parameters; columns `NAME`,
         `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]`. What bins have in common is left out.
     """
+    import pandas as pd
+
+    if is_series(result):
+        labels = result["posterior"].dataset.coords["dataset"].values.tolist()
+        return pd.concat({label: summary(one_dataset(result, label)) for label in labels}, names=["dataset"])
     diagnostics, posterior = result["diagnostics"].dataset, result["posterior"].dataset
     columns: dict[str, Any] = {name: diagnostics[name].values for name in ("q", "phi", "verdict", "reason")}
     for name in ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong"):
@@ -33,8 +40,6 @@ def summary(result: xr.DataTree) -> pd.DataFrame:
     for parameter in of_bins(result):
         median, low, high = _quantiles(posterior[parameter])
         columns |= {str(parameter): median, f"{parameter}_low": low, f"{parameter}_high": high}
-    import pandas as pd
-
     return pd.DataFrame(columns, index=pd.Index(diagnostics.q_bin.values, name="q_bin"))
 
 
