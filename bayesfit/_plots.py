@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,9 +122,10 @@ def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
         raise ResultError("is no series", field="result", remedy="Draw it with plot_fit")
     posterior = result["posterior"].to_dataset()
     name = "rate" if "rate" in posterior else str(next(iter(posterior.data_vars)))
-    low, middle, high = (
-        posterior[name].quantile([0.025, 0.5, 0.975], ("chain", "draw")).transpose(..., "dataset").values
-    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
+        quantiles = posterior[name].quantile([0.025, 0.5, 0.975], ("chain", "draw"))
+    low, middle, high = quantiles.transpose("quantile", "q_bin", "dataset").values
     labels = posterior.dataset.values
     x = labels if labels.dtype.kind in "fiu" else np.arange(labels.size)
     verdicts = result["diagnostics"].verdict.transpose(..., "dataset").values

@@ -24,8 +24,9 @@ def summary(result: xr.DataTree) -> pd.DataFrame:
         result: what `fit` or `load` returned.
 
     Returns:
-        Table indexed by q_bin (of a series by dataset and q_bin), where `contraction` is the smallest of the curve's parameters; columns `NAME`,
-        `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]`. What bins have in common is left out.
+        Table indexed by q_bin (of a series by dataset and q_bin), where `contraction` is the smallest of the curve's
+        parameters; columns `NAME`, `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]`. What bins have in
+        common is left out.
     """
     import pandas as pd
 

@@ -7,7 +7,7 @@ import numbers
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -25,6 +25,9 @@ def _as_tuple(value: Any) -> Any:
 
 
 Integer = Annotated[int, BeforeValidator(_plain_integer)]
+
+
+TOGETHER = ("together", "names", "carry", "level")  # settings of several files as one
 
 
 class Strict(BaseModel):
@@ -61,11 +64,15 @@ class RunSettings(FitSettings):
     priors: dict[str, str | dict[str, Any]] = {}
     fixed: dict[str, float | int | list[float | int]] = {}
     across: dict[str, str | dict[str, Any]] = {}
+    together: Literal["average", "stack", "average_stack", "series"] | None = None
+    names: Annotated[tuple[str | float | int, ...] | None, BeforeValidator(_as_tuple)] = None
+    carry: Annotated[float, Field(ge=1)] | None = None
+    level: Annotated[float, Field(ge=0, lt=0.5)] | None = None
 
     @property
     def for_fit(self) -> dict[str, Any]:
         """The keyword arguments of `bayesfit.fit`, the model aside."""
-        return self.model_dump(exclude={"model", "pipeline", "skip_first"})
+        return self.model_dump(exclude={"model", "pipeline", "skip_first", *TOGETHER})
 
 
 def _explained(error: ValidationError, kind: type[BaseModel]) -> SettingsError:

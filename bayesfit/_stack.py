@@ -134,6 +134,15 @@ def check_same_bins(datasets: Sequence[xr.Dataset]) -> None:
                 )
 
 
+def same_bins(data: xr.Dataset, other: xr.Dataset) -> bool:
+    """Whether two datasets are of the same bins."""
+    try:
+        check_same_bins([data, other])
+    except InputError:
+        return False
+    return True
+
+
 def _per_bin(data: xr.Dataset, name: str) -> Array:
     return data[name].values.astype(float) if name in data.coords else np.full(data.sizes["q_bin"], np.nan)
 
