@@ -47,7 +47,11 @@ SHARES = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0])  # of noise in
 
 
 def average(
-    repeats: Sequence[xr.Dataset], *, level: float = LEVEL, whole: bool = False, names: Sequence[str] | None = None
+    repeats: Sequence[xr.Dataset],
+    *,
+    level: float = LEVEL,
+    whole: bool = False,
+    names: Sequence[str | float] | None = None,
 ) -> xr.Dataset:
     """Average repeats of one measurement, bin by bin, without those that differ from the others.
 
@@ -180,7 +184,7 @@ def distance_limit(repeats: int, share: float, level: float) -> float:
         noise += np.sqrt(share) * rng.standard_normal((count, repeats, 1))
         distance = np.sqrt(np.mean((noise - np.median(noise, axis=1, keepdims=True)) ** 2, axis=2))
         found.append(distance / np.median(distance, axis=1, keepdims=True))
-    return float(np.quantile(np.concatenate(found), 1.0 - level))
+    return max(float(np.quantile(np.concatenate(found), 1.0 - level)), 1.0)
 
 
 def _averaged(repeats: list[xr.Dataset], labels: Array, distance: Array, limit: Array, used: Array) -> xr.Dataset:
@@ -210,9 +214,9 @@ def _averaged(repeats: list[xr.Dataset], labels: Array, distance: Array, limit: 
     whole = whole.assign(masked)
     attrs = common_attrs(repeats)
     known = bool(attrs.get("errors_stated", 1)) or bool((scattered | (count == 0)).all())
-    return whole.assign_coords(repeat=labels).assign_attrs(
-        attrs | {"repeats": len(repeats), "repeats_left_out": _in_words(labels, used), "errors_stated": int(known)}
-    )
+    left_out = _in_words(labels, used)
+    whole.attrs = attrs | {"repeats": len(repeats), "repeats_left_out": left_out, "errors_stated": int(known)}
+    return whole.assign_coords(repeat=labels)
 
 
 def _masked(repeats: list[xr.Dataset], name: str, used: Array) -> tuple[str, Array, dict[str, str]]:

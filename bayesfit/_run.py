@@ -50,11 +50,10 @@ def run_together(paths: list[Path], output: Path, settings: RunSettings, progres
 
 def _as_one(datasets: list[xr.Dataset], settings: RunSettings) -> xr.Dataset:
     """The average of datasets, all their bins, or all bins of the averages of those that have the same bins."""
-    level = {} if settings.level is None else {"level": settings.level}
     if settings.together == "average":
-        return average(datasets, names=settings.names, **level)
+        return average(datasets, names=settings.names, level=settings.level)
     if settings.together == "average_stack":
-        datasets = [average(repeats, **level) for repeats in _repeats(datasets)]
+        datasets = [average(repeats, level=settings.level) for repeats in _repeats(datasets)]
     return stack(datasets, settings.names)
 
 

@@ -67,7 +67,7 @@ class RunSettings(FitSettings):
     together: Literal["average", "stack", "average_stack", "series"] | None = None
     names: Annotated[tuple[str | float | int, ...] | None, BeforeValidator(_as_tuple)] = None
     carry: Annotated[float, Field(ge=1)] | None = None
-    level: Annotated[float, Field(ge=0, lt=0.5)] | None = None
+    level: Annotated[float, Field(ge=0, lt=0.5)] = 1e-3
 
     @property
     def for_fit(self) -> dict[str, Any]:
@@ -94,11 +94,20 @@ def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **g
     table = assigned(assignments, table)
     table.update({key: value for key, value in given.items() if value is not None})
     try:
-        return RunSettings(**table)
+        return _suited(RunSettings(**table))
     except SettingsError as error:
         if path is None:
             raise
         raise SettingsError(str(error), file=path) from None
+
+
+def _suited(settings: RunSettings) -> RunSettings:
+    """Refuse settings of a series without one."""
+    if settings.carry is not None and settings.together != "series":
+        raise SettingsError("is of a series", field="carry", remedy='Set together = "series"')
+    if settings.names is not None and settings.together is None:
+        raise SettingsError("are of several files as one", field="names", remedy='Set together = "series"')
+    return settings
 
 
 def assigned(assignments: Iterable[str], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
