@@ -78,7 +78,7 @@ def carried_bins(
         seed: of the draws from those.
         widen: factor of the standard deviations.
     """
-    names = (*problem.posterior.curve_names, *problem.posterior.marginal)
+    names = _carried_names(problem)
     scales = _scales(problem, names)
     draws = {name: _draws(result, name) for name in names}
     with np.errstate(invalid="ignore", divide="ignore"):  # bins without draws
@@ -125,11 +125,12 @@ def carried_common(result: xr.DataTree, problem: Problem, links: tuple[Link, ...
     }
 
 
-def check_links(links: tuple[Link, ...]) -> None:
-    """Refuse links that nothing can be carried through.
+def check_carry(problem: Problem, links: tuple[Link, ...]) -> None:
+    """Refuse what nothing can be carried through.
 
     Raises:
-        SettingsError: bins scatter about what they have in common, or have a value for each group.
+        SettingsError: bins scatter about what they have in common, or have a value for each group; or the range of a
+        prior depends on other parameters.
     """
     for link in links:
         if link.hierarchical or link.groups is not None:
@@ -138,6 +139,14 @@ def check_links(links: tuple[Link, ...]) -> None:
                 field="carry",
                 remedy="Carry with 'shared' or a law without scatter, or leave carry out",
             )
+    if links:
+        _common_scales(problem, links)
+    else:
+        _scales(problem, _carried_names(problem))
+
+
+def _carried_names(problem: Problem) -> tuple[str, ...]:
+    return (*problem.posterior.curve_names, *problem.posterior.marginal)
 
 
 def _draws(result: xr.DataTree, name: str) -> Array:

@@ -89,7 +89,7 @@ def one_dataset(result: xr.DataTree, dataset: str | float) -> xr.DataTree:
 
     Args:
         result: what `series` or `load` returned.
-        dataset: its name or number, as in `result.posterior.dataset`.
+        dataset: its name or number, one of `result["posterior"]["dataset"]`.
 
     Raises:
         ResultError: it is no series, or has no such dataset.

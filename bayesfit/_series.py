@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._across import Link, parse_across
-from bayesfit._carry import carried_bins, carried_common, check_links
+from bayesfit._carry import carried_bins, carried_common, check_carry
 from bayesfit._datasets import joined
 from bayesfit._devices import TRACING
 from bayesfit._errors import SettingsError, nearest
@@ -82,7 +82,7 @@ def series(
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
         steps = [_Step(data, model, options) for data in datasets]
         if widen is not None:
-            check_links(steps[0].links)
+            check_carry(steps[0].problem, steps[0].links)
         results = _fitted(steps, labels, widen, report)
     whole = joined(results, labels[: len(results)])
     if widen is not None:

@@ -177,7 +177,7 @@ def spread(data: xr.Dataset, tau: Array, place: Array) -> xr.Dataset:
     fill = {name: FILLED[v.dtype.kind] for name, v in data.data_vars.items() if "tau" in v.dims}
     placed = data.assign_coords(tau=("tau", tau[place], data.tau.attrs)).reindex(tau=tau, fill_value=fill)
     placed["tau"].attrs.update(data.tau.attrs)
-    return placed
+    return placed if "tau" in data.coords else placed.drop_vars("tau")
 
 
 def labels_of(datasets: Sequence[xr.Dataset], names: Any = None, field: str = "names") -> Array:
