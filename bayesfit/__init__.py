@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bayesfit._compare import compare as compare
     from bayesfit._curves import curves as curves
+    from bayesfit._datasets import one_dataset as one_dataset
     from bayesfit._errors import BayesfitError as BayesfitError
     from bayesfit._errors import InputError as InputError
     from bayesfit._errors import ModelError as ModelError
@@ -20,24 +21,30 @@ if TYPE_CHECKING:
     from bayesfit._model import Parameter as Parameter
     from bayesfit._pipeline import Pipeline as Pipeline
     from bayesfit._plots import plot_fit as plot_fit
+    from bayesfit._plots import plot_series as plot_series
     from bayesfit._prepare import numpyro_program as numpyro_program
     from bayesfit._registry import get_model as get_model
     from bayesfit._registry import get_pipeline as get_pipeline
     from bayesfit._registry import list_models as list_models
     from bayesfit._registry import list_pipelines as list_pipelines
     from bayesfit._registry import read as read
+    from bayesfit._repeats import average as average
     from bayesfit._report import summary as summary
     from bayesfit._result import load as load
     from bayesfit._result import one_bin as one_bin
     from bayesfit._result import save as save
+    from bayesfit._series import series as series
     from bayesfit._simulate import simulate as simulate
+    from bayesfit._stack import stack as stack
     from bayesfit._tables import read_table as read_table
     from bayesfit._two_stage import law as law
     from bayesfit.pipelines._stokes_einstein import stokes_einstein as stokes_einstein
 
 _HOMES = {
+    "average": "_repeats",
     "compare": "_compare",
     "curves": "_curves",
+    "one_dataset": "_datasets",
     "BayesfitError": "_errors",
     "InputError": "_errors",
     "ModelError": "_errors",
@@ -50,6 +57,7 @@ _HOMES = {
     "Parameter": "_model",
     "Pipeline": "_pipeline",
     "plot_fit": "_plots",
+    "plot_series": "_plots",
     "numpyro_program": "_prepare",
     "get_model": "_registry",
     "get_pipeline": "_registry",
@@ -60,8 +68,10 @@ _HOMES = {
     "load": "_result",
     "one_bin": "_result",
     "save": "_result",
+    "series": "_series",
     "simulate": "_simulate",
     "read_table": "_tables",
+    "stack": "_stack",
     "law": "_two_stage",
     "stokes_einstein": "pipelines._stokes_einstein",
 }

@@ -259,11 +259,14 @@ def _number(group: xr.Dataset, name: str, bin: int) -> float:
 
 
 def _prior_quantiles(problem: Problem, usable: np.ndarray, points: PointEstimate) -> dict[str, np.ndarray]:
-    """`QUANTILES` evenly spaced quantiles (bin, quantile) of the prior of every parameter of the curve."""
+    """`QUANTILES` evenly spaced quantiles (bin, quantile) of the prior of every parameter of the curve, or of that with
+    which it is compared."""
     posterior, bins = problem.posterior, take(problem.bins, usable)
     levels = (np.arange(QUANTILES) + 0.5) / QUANTILES
     sampled = {name: np.quantile(values, levels, axis=1).T for name, values in points.prior_values.items()}
-    return sampled | {name: posterior.amplitude_prior_quantiles(name, levels, bins) for name in posterior.marginal}
+    sampled |= {name: posterior.amplitude_prior_quantiles(name, levels, bins) for name in posterior.marginal}
+    compared = {name: prior.compared[usable] for name, prior in problem.priors.items() if prior.compared is not None}
+    return sampled | {name: np.quantile(draws, levels, axis=1).T for name, draws in compared.items()}
 
 
 def _diagnostics(verdicts: list[Verdict], problem: Problem, curves: xr.Dataset) -> xr.Dataset:

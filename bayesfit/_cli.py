@@ -41,6 +41,9 @@ def run(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated (fixed.beta=1).")
     ] = None,
+    together: Annotated[
+        str | None, typer.Option(help="Several files as one result: average, stack, average_stack or series.")
+    ] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Also draw NAME.png beside each result.")] = False,
 ) -> None:
     """Fit files and save a posterior with a verdict on every bin.
@@ -50,13 +53,12 @@ def run(
     """
     from bayesfit._settings import load_settings
 
-    settings = load_settings(config, set_ or (), model=model, noise=noise, pipeline=pipeline)
+    settings = load_settings(config, set_ or (), model=model, noise=noise, pipeline=pipeline, together=together)
     _start_jax()
     from bayesfit._noise import get_noise
-    from bayesfit._plots import plot_fit
     from bayesfit._registry import get_model, get_pipeline
     from bayesfit._report import tally
-    from bayesfit._run import outputs, run_file
+    from bayesfit._run import one_output, outputs, run_file, run_together
 
     get_noise(settings.noise)
     if settings.model is not None:
@@ -64,18 +66,22 @@ def run(
     if settings.pipeline is not None:
         get_pipeline(settings.pipeline)
     code = DONE
-    for file, path in zip(files, outputs(files, output), strict=True):
+    whole = settings.together is not None
+    paths = [one_output(files, output, str(settings.together))] if whole else outputs(files, output)
+    for file, path in zip(files, paths, strict=not whole):
         try:
-            result = run_file(file, path, settings, progress=sys.stderr.isatty())
+            show = sys.stderr.isatty()
+            result = run_together(files, path, settings, show) if whole else run_file(file, path, settings, show)
         except SettingsError:
             raise
         except BayesfitError as error:
             typer.echo(f"error: {error}", err=True)
             code = FAILED
             continue
-        _print_result(result, title=f"{file} -> {path}")
+        more = f" and {len(files) - 1} more" if whole and len(files) > 1 else ""
+        _print_result(result, title=f"{file}{more} -> {path}")
         if plot:
-            plot_fit(result, path=path.with_suffix(".png"))
+            _draw(result, path.with_suffix(".png"))
         verdicts = tally(result)
         if "interrupted" in verdicts:
             typer.echo(f"interrupted: the draws so far are in {path}", err=True)
@@ -108,7 +114,8 @@ def show(
             raise SettingsError(f"unknown parameter {name!r}", field="--parameter", remedy=nearest(name, known))
     attrs = loaded.attrs
     typer.echo(f"{attrs['model']}: {attrs['model_formula']}")
-    typer.echo(f"input {attrs['input_file']} (SHA-256 {attrs['input_sha256'][:12]}), seed {attrs['seed']}")
+    if "steps" not in loaded.children:
+        typer.echo(f"input {attrs['input_file']} (SHA-256 {attrs['input_sha256'][:12]}), seed {attrs['seed']}")
     _print_result(loaded, tuple(parameters or ()) or tuple(str(name) for name in loaded["posterior"].data_vars))
 
 
@@ -119,7 +126,7 @@ def plot(
     bins: Annotated[list[int] | None, typer.Option("--bin", "-b", help="Draw this bin; may be repeated.")] = None,
 ) -> None:
     """Draw a saved result: curves with posterior bands, and the rate over q."""
-    from bayesfit._plots import plot_fit, plot_law
+    from bayesfit._plots import plot_law
     from bayesfit._result import load
 
     loaded = load(result)
@@ -128,7 +135,7 @@ def plot(
     if wrong := [bin for bin in bins or () if not 0 <= bin < count]:
         raise SettingsError(f"there is no bin {wrong[0]}", field="--bin", remedy=f"Bins go from 0 to {count - 1}")
     try:
-        plot_law(loaded, output) if is_law else plot_fit(loaded, bins, output)
+        plot_law(loaded, output) if is_law else _draw(loaded, output, bins)
     except (OSError, ValueError) as error:
         raise SettingsError(str(error), field="-o", file=output) from error
     typer.echo(str(output))
@@ -282,13 +289,29 @@ def pipelines() -> None:
         typer.echo(f"{name:24}{get_pipeline(name).description}")
 
 
+def _draw(result: xr.DataTree, path: Path, bins: list[int] | None = None) -> None:
+    """The picture of a fit, or of a series, whose bins are all drawn."""
+    from bayesfit._datasets import is_series
+    from bayesfit._plots import plot_fit, plot_series
+
+    if is_series(result):
+        plot_series(result, path)
+    else:
+        plot_fit(result, bins, path)
+
+
 def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = "") -> None:
     """Tables of the bins, a few parameters each, and how many bins have each verdict; the curve's own parameters where
     none are named."""
     from rich.console import Console
 
+    from bayesfit._datasets import is_series, one_dataset
     from bayesfit._report import advice, common_lines, table, tally
 
+    if is_series(result):
+        for label in result["steps"].coords["dataset"].values.tolist():
+            _print_result(one_dataset(result, label), parameters, f"dataset {label}")
+        return
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     derived = [result.attrs[key] for key in ("stokes_einstein",) if key in result.attrs]
     names = parameters or (*(str(name) for name in result["diagnostics"].parameter.values), *derived)

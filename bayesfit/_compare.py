@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._convergence import ess_mean
+from bayesfit._datasets import refuse_series
 from bayesfit._errors import InputError, SettingsError
 from bayesfit._result import provenance
 
@@ -84,6 +85,7 @@ def _check_groups(results: Mapping[str, xr.DataTree]) -> None:
     if not results:
         raise SettingsError("there is nothing to compare", field="results", remedy="Give results by name")
     for name, result in results.items():
+        refuse_series(result)
         if "log_likelihood" not in result.children:
             raise SettingsError(
                 "its result has no group log_likelihood",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+
+from bayesfit._datasets import is_series, refuse_series
+from bayesfit._errors import ResultError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +33,7 @@ def plot_fit(result: xr.DataTree, bins: Sequence[int] | None = None, path: str |
     """
     from matplotlib.figure import Figure
 
+    refuse_series(result)
     count = result["observed_data"].sizes["q_bin"]
     if bins is None:
         bins = np.unique(np.linspace(0, count - 1, min(PANELS, count)).round().astype(int)).tolist()
@@ -95,6 +100,55 @@ def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
     axis.set_ylabel(f"{name} [{posterior[name].attrs.get('units', '1')}]", fontsize=7)
     axis.set_title(f"{name} with 95 % intervals", fontsize=8)
     axis.tick_params(labelsize=7, which="both")
+
+
+def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
+    """Draw the rate, or the first parameter, over the datasets of a series: median and 95 % interval, a line a bin.
+    Over numbers where datasets are labelled so, else in order. Bins that are not "ok" have open markers.
+
+    Args:
+        result: what `series` or `load` returned.
+        path: where to save the picture, if at all; the ending says the format.
+
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        ResultError: it is no series.
+    """
+    from matplotlib.figure import Figure
+
+    if not is_series(result):
+        raise ResultError("is no series", field="result", remedy="Draw it with plot_fit")
+    posterior = result["posterior"].to_dataset()
+    name = "rate" if "rate" in posterior else str(next(iter(posterior.data_vars)))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
+        quantiles = posterior[name].quantile([0.025, 0.5, 0.975], ("chain", "draw"))
+    low, middle, high = quantiles.transpose("quantile", "q_bin", "dataset").values
+    labels = posterior.dataset.values
+    x = labels if labels.dtype.kind in "fiu" else np.arange(labels.size)
+    verdicts = result["diagnostics"].verdict.transpose(..., "dataset").values
+    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
+    axis = figure.subplots()
+    q = posterior.q.values
+    for bin in range(len(middle)):
+        label = f"q = {q[bin]:.4g} 1/Å" if np.isfinite(q[bin]) else f"bin {bin}"
+        error = [middle[bin] - low[bin], high[bin] - middle[bin]]
+        (line, *_) = axis.errorbar(x, middle[bin], error, lw=1, capsize=2, label=label)
+        for colour, chosen in (("white", verdicts[bin] != "ok"), (line.get_color(), verdicts[bin] == "ok")):
+            axis.plot(x[chosen], middle[bin][chosen], "o", ms=4, color=line.get_color(), mfc=colour)
+    if labels.dtype.kind not in "fiu":
+        axis.set_xticks(x, [str(label) for label in labels], rotation=30, ha="right", fontsize=7)
+    if np.all(low[np.isfinite(low)] > 0):
+        axis.set_yscale("log")
+    axis.set_xlabel("dataset")
+    axis.set_ylabel(f"{name} [{posterior[name].attrs.get('units', '1')}]")
+    if len(middle) <= PANELS:
+        axis.legend(fontsize=7)
+    if path is not None:
+        figure.savefig(path, dpi=130)
+    return figure
 
 
 def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import AffineTransform, SigmoidTransform
 
 from bayesfit._errors import SettingsError, nearest
 
@@ -27,16 +30,22 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "StudentT": ("df", "loc", "scale"),
     "Cauchy": ("loc", "scale"),
     "Laplace": ("loc", "scale"),
+    "LogitNormal": ("loc", "scale", "low", "high"),
 }
 POSITIVE = frozenset({"scale", "rate", "concentration", "concentration0", "concentration1", "df"})
 
 
 @dataclass(frozen=True)
 class Prior:
-    """A prior of one parameter: the NumPyro family and its values, each one number or one number a bin."""
+    """A prior of one parameter: the NumPyro family and its values, each one number or one number a bin.
+
+    `compared` (q_bin, draw) are draws of the prior that verdicts compare the posterior with, where that is not this one
+    because other data made it.
+    """
 
     family: str
     values: dict[str, np.ndarray]
+    compared: np.ndarray | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -44,11 +53,24 @@ class Prior:
         return FAMILIES[self.family]
 
 
+class LogitNormal(dist.TransformedDistribution):
+    """A variable between `low` and `high` whose logit, log((x - low) / (high - x)), is normal with `loc` and `scale`
+    (Johnson's S_B: Biometrika 36, 149 (1949))."""
+
+    arg_constraints = dict.fromkeys(("loc", "low", "high"), constraints.real) | {"scale": constraints.positive}
+    pytree_data_fields = ("loc", "scale", "low", "high")
+
+    def __init__(self, loc: Any, scale: Any, low: Any = 0.0, high: Any = 1.0, *, validate_args: Any = None) -> None:
+        self.loc, self.scale, self.low, self.high = map(jnp.asarray, (loc, scale, low, high))
+        to_range = [SigmoidTransform(), AffineTransform(self.low, self.high - self.low, constraints.unit_interval)]
+        super().__init__(dist.Normal(self.loc, self.scale), to_range, validate_args=validate_args)
+
+
 def build(family: str, values: Mapping[str, Any]) -> dist.Distribution:
     """The NumPyro distribution of a family at these values."""
     if family == "TruncatedNormal":
         return dist.TruncatedNormal(values["loc"], values["scale"], low=values["low"])
-    return getattr(dist, family)(**values)
+    return LogitNormal(**values) if family == "LogitNormal" else getattr(dist, family)(**values)
 
 
 def parse_prior(spec: Any, parameter: str, field: str | None = None) -> Prior:
@@ -71,7 +93,7 @@ def parse_prior(spec: Any, parameter: str, field: str | None = None) -> Prior:
         raise SettingsError(
             f"got {type(spec).__name__}, expected a prior", field=field, remedy='Write it as "Normal(1, 0.1)"'
         )
-    return _checked(family, values, field)
+    return replace(_checked(family, values, field), compared=spec.compared if isinstance(spec, Prior) else None)
 
 
 def _from_text(text: str, field: str) -> tuple[str, dict[str, Any]]:

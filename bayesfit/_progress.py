@@ -24,7 +24,8 @@ def progress_bar(show: bool) -> Iterator[Report]:
         task = bar.add_task("preparing", total=None, words="")
 
         def report(progress: Progress) -> None:
-            bar.update(task, description=progress.stage, total=1.0, completed=_share(progress), words=words(progress))
+            named = f"{progress.dataset}: {progress.stage}" if progress.dataset else progress.stage
+            bar.update(task, description=named, total=1.0, completed=_share(progress), words=words(progress))
 
         yield report
 

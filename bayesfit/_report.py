@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from bayesfit._datasets import is_series, one_dataset
 from bayesfit._units import in_units
 
 if TYPE_CHECKING:
@@ -26,13 +27,18 @@ def summary(result: xr.DataTree, units: Mapping[str, str] | None = None) -> pd.D
         units: parameter to the unit to show it in, `{"D": "um^2/s"}`.
 
     Returns:
-        Table indexed by q_bin, where `contraction` is the smallest of the curve's parameters; columns `NAME`,
-        `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]` or those given. What bins have in common is
-        left out.
+        Table indexed by q_bin (of a series by dataset and q_bin), where `contraction` is the smallest of the curve's
+        parameters; columns `NAME`, `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]` or those given.
+        What bins have in common is left out.
 
     Raises:
         SettingsError: a unit or a parameter is unknown, or the two do not go together.
     """
+    import pandas as pd
+
+    if is_series(result):
+        labels = result["posterior"].dataset.coords["dataset"].values.tolist()
+        return pd.concat({label: summary(one_dataset(result, label), units) for label in labels}, names=["dataset"])
     result = in_units(result, units or {})
     diagnostics, posterior = result["diagnostics"].dataset, result["posterior"].dataset
     columns: dict[str, Any] = {name: diagnostics[name].values for name in ("q", "phi", "verdict", "reason")}
@@ -42,8 +48,6 @@ def summary(result: xr.DataTree, units: Mapping[str, str] | None = None) -> pd.D
     for parameter in of_bins(result):
         median, low, high = _quantiles(posterior[parameter])
         columns |= {str(parameter): median, f"{parameter}_low": low, f"{parameter}_high": high}
-    import pandas as pd
-
     return pd.DataFrame(columns, index=pd.Index(diagnostics.q_bin.values, name="q_bin"))
 
 

@@ -126,6 +126,8 @@ def one_bin(result: xr.DataTree, q_bin: int) -> xr.DataTree:
     Raises:
         ResultError: there is no such bin.
     """
+    if "dataset" in result["posterior"].dims:
+        raise ResultError("is a series of datasets", field="result", remedy="Give one of them: bayesfit.one_dataset")
     places = np.flatnonzero(result["posterior"].q_bin.values == q_bin)
     if places.size != 1:
         raise ResultError(f"there is no bin {q_bin}", field="q_bin")

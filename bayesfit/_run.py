@@ -10,8 +10,11 @@ import xarray as xr
 from bayesfit._errors import BayesfitError, InputError, SettingsError
 from bayesfit._fit import fit
 from bayesfit._registry import get_pipeline, read
+from bayesfit._repeats import average
 from bayesfit._result import save
+from bayesfit._series import series
 from bayesfit._settings import RunSettings
+from bayesfit._stack import same_bins, stack
 from bayesfit.pipelines._stokes_einstein import parse_sample, stokes_einstein
 
 
@@ -26,6 +29,11 @@ def run_file(path: Path, output: Path, settings: RunSettings, progress: bool) ->
         parse_sample(settings.sample, data.attrs, file=path)
     model = settings.model or get_pipeline(data.attrs["pipeline"]).model
     result = fit(data, model, progress=progress, **settings.for_fit)
+    return _saved(result, path, output, settings)
+
+
+def _saved(result: xr.DataTree, path: Path, output: Path, settings: RunSettings) -> xr.DataTree:
+    """The result as it is saved at `output`, with what follows from the sample."""
     result.attrs["run_settings"] = settings.model_dump_json()
     save(result, output)
     if not settings.sample:
@@ -39,6 +47,46 @@ def run_file(path: Path, output: Path, settings: RunSettings, progress: bool) ->
     return result
 
 
+def run_together(paths: list[Path], output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
+    """Fit several files as one: their average, all bins of all of them, or a series; save the result at `output`.
+
+    Raises:
+        BayesfitError: a file or the settings cannot be used; nothing is saved, or the fit alone, as the message says.
+    """
+    datasets = [without_first(read(path, settings.pipeline), settings.skip_first) for path in paths]
+    for path, data in zip(paths, datasets, strict=True):
+        if settings.sample:
+            parse_sample(settings.sample, data.attrs, file=path)
+    model = settings.model or get_pipeline(datasets[0].attrs["pipeline"]).model
+    options = {**settings.for_fit, "progress": progress}
+    if settings.together == "series":
+        result = series(datasets, model, names=settings.names, carry=settings.carry, **options)
+    else:
+        result = fit(_as_one(datasets, settings), model, **options)
+    return _saved(result, paths[0], output, settings)
+
+
+def _as_one(datasets: list[xr.Dataset], settings: RunSettings) -> xr.Dataset:
+    """The average of datasets, all their bins, or all bins of the averages of those that have the same bins."""
+    if settings.together == "average":
+        return average(datasets, names=settings.names, level=settings.level)
+    if settings.together == "average_stack":
+        datasets = [average(repeats, level=settings.level) for repeats in _repeats(datasets)]
+    return stack(datasets, settings.names)
+
+
+def _repeats(datasets: list[xr.Dataset]) -> list[list[xr.Dataset]]:
+    """Datasets of the same bins together, in the order in which their bins first come."""
+    found: list[list[xr.Dataset]] = []
+    for data in datasets:
+        alike = next((repeats for repeats in found if same_bins(repeats[0], data)), None)
+        if alike is None:
+            found.append([data])
+        else:
+            alike.append(data)
+    return found
+
+
 def without_first(data: xr.Dataset, count: int) -> xr.Dataset:
     """The dataset with its first `count` delays left out, counted per bin as `masked_skipped`."""
     if count == 0:
@@ -49,6 +97,11 @@ def without_first(data: xr.Dataset, count: int) -> xr.Dataset:
         raise InputError(f"leaves no point of {data.sizes['tau']} delays", field="skip_first", file=data.attrs["file"])
     skipped = data["masked_skipped"] + (data.valid & first).sum("tau")
     return data.assign(valid=left.assign_attrs(data.valid.attrs), masked_skipped=skipped)
+
+
+def one_output(files: list[Path], folder: Path, together: str) -> Path:
+    """The path of the result of several files as one, FOLDER/STEM_TOGETHER.nc with the stem of the first."""
+    return outputs([files[0].with_name(f"{files[0].stem}_{together}")], folder)[0]
 
 
 def outputs(files: list[Path], folder: Path) -> list[Path]:

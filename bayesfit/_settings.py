@@ -28,6 +28,9 @@ TYPES = ("str", "dict[str,any]")  # what pydantic calls the kinds of a value tha
 Integer = Annotated[int, BeforeValidator(_plain_integer)]
 
 
+TOGETHER = ("together", "names", "carry", "level")  # settings of several files as one
+
+
 class Strict(BaseModel):
     """Frozen, and refusing what it does not know."""
 
@@ -64,11 +67,15 @@ class RunSettings(FitSettings):
     fixed: dict[str, float | int | list[float | int]] = {}
     across: dict[str, str | dict[str, Any]] = {}
     sample: dict[str, str | float | int | dict[str, Any]] = {}
+    together: Literal["average", "stack", "average_stack", "series"] | None = None
+    names: Annotated[tuple[str | float | int, ...] | None, BeforeValidator(_as_tuple)] = None
+    carry: Annotated[float, Field(ge=1)] | None = None
+    level: Annotated[float, Field(ge=0, lt=0.5)] = 1e-3
 
     @property
     def for_fit(self) -> dict[str, Any]:
         """The keyword arguments of `bayesfit.fit`, the model aside."""
-        return self.model_dump(exclude={"model", "pipeline", "skip_first", "sample"})
+        return self.model_dump(exclude={"model", "pipeline", "skip_first", "sample", *TOGETHER})
 
 
 def _explained(error: ValidationError, kind: type[BaseModel]) -> SettingsError:
@@ -93,7 +100,7 @@ def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **g
         given["model"] = _with_options(given["model"], table.get("model"))
     table.update(given)
     try:
-        return RunSettings(**table)
+        return _suited(RunSettings(**table))
     except SettingsError as error:
         if path is None:
             raise
@@ -105,6 +112,15 @@ def _with_options(name: str, known: Any) -> str | dict[str, Any]:
     if isinstance(known, Mapping) and known.get("name", name) == name:
         return {**known, "name": name}
     return name
+
+
+def _suited(settings: RunSettings) -> RunSettings:
+    """Refuse settings of a series without one."""
+    if settings.carry is not None and settings.together != "series":
+        raise SettingsError("is of a series", field="carry", remedy='Set together = "series"')
+    if settings.names is not None and settings.together is None:
+        raise SettingsError("are of several files as one", field="names", remedy='Set together = "series"')
+    return settings
 
 
 def assigned(assignments: Iterable[str], table: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 @dataclass
 class Progress:
     """How far the work is: bins done of all, draws that every chain under way has of those wanted, worst R-hat of the
-    bins last looked at, divergences among kept draws, seconds left, and the share of the stage that is done."""
+    bins last looked at, divergences among kept draws, seconds left, the share of the stage that is done, and the name
+    of the dataset where there are several."""
 
     stage: str
     bins: int
@@ -24,6 +25,7 @@ class Progress:
     divergences: int = 0
     seconds_left: float = float("nan")
     share: float = 0.0
+    dataset: str = ""
 
 
 Report = Callable[[Progress], None]

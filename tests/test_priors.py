@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from bayesfit import SettingsError
-from bayesfit._priors import FAMILIES, Prior, build, parse_prior
+from bayesfit._priors import FAMILIES, LogitNormal, Prior, build, parse_prior
 
 # family: the values, the NumPyro object, SciPy's distribution, where to compare
 CASES = {
@@ -31,6 +31,12 @@ CASES = {
     "StudentT": ((4.0, 1.0, 0.2), dist.StudentT(4.0, 1.0, 0.2), stats.t(4.0, 1.0, 0.2), [0, 1, 3]),
     "Cauchy": ((1.0, 0.2), dist.Cauchy(1.0, 0.2), stats.cauchy(1.0, 0.2), [-5, 1, 7]),
     "Laplace": ((1.0, 0.2), dist.Laplace(1.0, 0.2), stats.laplace(1.0, 0.2), [0, 1, 3]),
+    "LogitNormal": (
+        (0.5, 0.8, 0.2, 2.0),
+        LogitNormal(0.5, 0.8, 0.2, 2.0),
+        stats.johnsonsb(-0.5 / 0.8, 1.0 / 0.8, loc=0.2, scale=1.8),
+        [0.3, 1.2, 1.9],
+    ),
 }
 
 

@@ -44,6 +44,10 @@ def test_toml_assignments_and_arguments_in_rising_order(tmp_path):
         ("chains = 2\nchains = 3", "not valid TOML"),
         ("fixed = 3", "fixed"),
         ("seed = '1'", "seed"),
+        ("carry = 1.5", "carry: is of a series. Set together"),
+        ("names = [1, 2]", "names: are of several files as one"),
+        ("together = 'both'", "together: input should be 'average', 'stack'"),
+        ("together = 'series'\ncarry = 0.5", "carry"),
     ],
 )
 def test_bad_toml_is_one_line_that_names_file_and_key(tmp_path, text, message):

@@ -1,0 +1,132 @@
+"""The results of several datasets as one, with a `dataset` dimension, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bayesfit._errors import ResultError, nearest
+from bayesfit._stack import joined_delays, spread
+
+ORDER = ("chain", "draw", "dataset", "q_bin", "tau")
+STEPS = "steps"
+OWN_DELAYS = "own_delay"
+
+
+def joined(results: Sequence[xr.DataTree], labels: np.ndarray) -> xr.DataTree:
+    """One tree of the results of datasets that have the same bins: every group has a dimension `dataset`.
+
+    q and phi are those of the first. Delays that differ are joined: elsewhere points are not valid, and
+    `constant_data.own_delay` (dataset, tau) says which are a dataset's own. Attributes that differ are variables
+    (dataset,) of group `steps`.
+    """
+    data = [result["constant_data"].to_dataset() for result in results]
+    tau, places = joined_delays([group.tau.values for group in data], data)
+    groups = {name: _concatenated(results, name, tau, places, labels) for name in results[0].children}
+    if any(place.size < tau.size for place in places):
+        own = np.array([np.isin(np.arange(tau.size), place) for place in places])
+        groups["constant_data"][OWN_DELAYS] = (("dataset", "tau"), own)
+    tree = xr.DataTree.from_dict(groups)
+    steps = xr.Dataset(coords={"dataset": labels})
+    for path in ("/", *results[0].children):
+        attrs = [_attrs(result, path) for result in results]
+        same = {name: value for name, value in attrs[0].items() if all(other.get(name) == value for other in attrs)}
+        tree[path].attrs.update(same)
+        for name in dict.fromkeys(name for one in attrs for name in one if name not in same):
+            if name not in steps:  # some groups repeat the root's
+                steps[name] = ("dataset", _column([one.get(name) for one in attrs]), {"group": path})
+    tree[STEPS] = steps
+    return tree
+
+
+def _attrs(result: xr.DataTree, path: str) -> dict[str, Any]:
+    return {str(name): value for name, value in (result if path == "/" else result[path]).attrs.items()}
+
+
+def _column(values: list[Any]) -> np.ndarray:
+    """One attribute of every dataset: numbers, or words with "" where there is none."""
+    if all(isinstance(value, int | float) for value in values):
+        return np.array(values)
+    return np.array(["" if value is None else str(value) for value in values], dtype=object)
+
+
+def _concatenated(
+    results: Sequence[xr.DataTree], name: str, tau: np.ndarray, places: Sequence[np.ndarray], labels: np.ndarray
+) -> xr.Dataset:
+    """One group of all results, with the bins' coordinates of the first."""
+    first = results[0]["constant_data"].to_dataset()
+    of_bins = {key: first[key] for key in first.coords if first[key].dims == ("q_bin",)}
+    parts = []
+    for result, place in zip(results, places, strict=True):
+        group = result.children[name].to_dataset(inherit=False) if name in result.children else xr.Dataset()
+        own = [key for key, array in group.variables.items() if "repeat" in array.dims]
+        other = [key for key in group.coords if group[key].dims == ("q_bin",) and key not in of_bins]
+        group = spread(group.drop_vars([*own, *other]), tau, place)
+        parts.append(group.assign_coords(of_bins) if "q_bin" in group.dims else group)
+    whole = xr.concat(
+        parts,
+        xr.DataArray(labels, dims="dataset", name="dataset"),
+        data_vars="all",
+        coords="minimal",
+        compat="override",
+        join="outer",
+        combine_attrs="override",
+    )
+    whole.attrs = {}
+    return whole.transpose(*ORDER, ..., missing_dims="ignore")
+
+
+def is_series(result: xr.DataTree) -> bool:
+    """Whether a result is that of several datasets."""
+    return STEPS in result.children
+
+
+def one_dataset(result: xr.DataTree, dataset: str | float) -> xr.DataTree:
+    """The result of one dataset of a series, as `fit` gives it: what `summary`, `plot_fit`, `law` and `compare` take.
+
+    Args:
+        result: what `series` or `load` returned.
+        dataset: its name or number, one of `result["posterior"]["dataset"]`.
+
+    Raises:
+        ResultError: it is no series, or has no such dataset.
+    """
+    if not is_series(result):
+        raise ResultError("is the result of one dataset already", field="result", remedy="Give what series returned")
+    labels = result.children[STEPS].coords["dataset"].values.tolist()
+    if dataset not in labels:
+        raise ResultError(
+            f"there is no dataset {dataset!r}", field="dataset", remedy=nearest(str(dataset), map(str, labels))
+        )
+    number = labels.index(dataset)
+    steps = result[STEPS].to_dataset().isel(dataset=number, drop=True)
+    constant = result["constant_data"].to_dataset().isel(dataset=number, drop=True)
+    own = constant[OWN_DELAYS].values.astype(bool) if OWN_DELAYS in constant else slice(None)
+    groups = {}
+    for name, node in result.children.items():
+        if name != STEPS:
+            group = node.to_dataset(inherit=False).isel(dataset=number, drop=True, missing_dims="ignore")
+            groups[name] = group.drop_vars(OWN_DELAYS, errors="ignore").isel(tau=own, missing_dims="ignore")
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs.update(result.attrs)
+    for key, array in steps.data_vars.items():
+        path = array.attrs["group"]
+        for place in (path, "posterior", "sample_stats") if path == "/" else (path,):
+            tree[place].attrs[str(key)] = array.item()
+    tree.attrs.pop("content_sha256", None)
+    return tree
+
+
+def refuse_series(result: xr.DataTree) -> None:
+    """Refuse a series where the result of one dataset is needed.
+
+    Raises:
+        ResultError: it is a series.
+    """
+    if is_series(result):
+        raise ResultError(
+            "is a series of datasets", field="result", remedy="Give one of them: bayesfit.one_dataset(result, NAME)"
+        )
