@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bayesfit._model import Parameter as Parameter
     from bayesfit._pipeline import Pipeline as Pipeline
     from bayesfit._plots import plot_fit as plot_fit
+    from bayesfit._plots_across import plot_across as plot_across
     from bayesfit._prepare import numpyro_program as numpyro_program
     from bayesfit._registry import get_model as get_model
     from bayesfit._registry import get_pipeline as get_pipeline
@@ -48,6 +49,7 @@ _HOMES = {
     "Parameter": "_model",
     "Pipeline": "_pipeline",
     "plot_fit": "_plots",
+    "plot_across": "_plots_across",
     "numpyro_program": "_prepare",
     "get_model": "_registry",
     "get_pipeline": "_registry",

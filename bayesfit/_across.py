@@ -86,7 +86,7 @@ class Link:
             return numpyro.sample(self.parameter, prior.expand([len(self.groups)]).to_event(1))[self.group]
         middle = numpyro.sample(f"{self.parameter}_mean", prior)
         spread = numpyro.sample(f"{self.parameter}_spread", dist.HalfNormal(SPREAD))
-        return _constrained(prior, to_coordinate(prior, middle) + spread * self._deviations())
+        return constrained(prior, to_coordinate(prior, middle) + spread * self._deviations())
 
     def _by_law(self) -> Any:
         assert self.law is not None
@@ -113,7 +113,8 @@ class Link:
         return numpyro.sample(f"{self.parameter}_unit", dist.Normal().expand([count]).to_event(1))
 
 
-def _constrained(prior: dist.Distribution, coordinate: Any) -> Any:
+def constrained(prior: dist.Distribution, coordinate: Any) -> Any:
+    """The value of a site with this prior at an unconstrained coordinate; undoes `to_coordinate`."""
     inner, push = base(prior)
     return push(biject_to(inner.support)(coordinate))
 

@@ -50,7 +50,6 @@ def run(
     settings = load_settings(config, set_ or (), model=model, noise=noise, pipeline=pipeline)
     _start_jax()
     from bayesfit._noise import get_noise
-    from bayesfit._plots import plot_fit
     from bayesfit._registry import get_model, get_pipeline
     from bayesfit._report import tally
     from bayesfit._run import outputs, run_file
@@ -72,7 +71,7 @@ def run(
             continue
         _print_result(result, title=f"{file} -> {path}")
         if plot:
-            plot_fit(result, path=path.with_suffix(".png"))
+            _draw(result, None, path.with_suffix(".png"))
         verdicts = tally(result)
         if "interrupted" in verdicts:
             typer.echo(f"interrupted: the draws so far are in {path}", err=True)
@@ -112,8 +111,8 @@ def plot(
     output: Annotated[Path, typer.Option("-o", "--output", help="The picture; its ending says the format.")],
     bins: Annotated[list[int] | None, typer.Option("--bin", "-b", help="Draw this bin; may be repeated.")] = None,
 ) -> None:
-    """Draw a saved result: curves with posterior bands, and the rate over q."""
-    from bayesfit._plots import plot_fit, plot_law
+    """Draw a saved result: curves with posterior bands, and the rate over q; of a joint fit also, beside it as
+    NAME_across, the parameters that its bins have in common over q."""
     from bayesfit._result import load
 
     loaded = load(result)
@@ -122,10 +121,11 @@ def plot(
     if wrong := [bin for bin in bins or () if not 0 <= bin < count]:
         raise SettingsError(f"there is no bin {wrong[0]}", field="--bin", remedy=f"Bins go from 0 to {count - 1}")
     try:
-        plot_law(loaded, output) if is_law else plot_fit(loaded, bins, output)
+        drawn = _draw(loaded, bins, output)
     except (OSError, ValueError) as error:
         raise SettingsError(str(error), field="-o", file=output) from error
-    typer.echo(str(output))
+    for path in drawn:
+        typer.echo(str(path))
 
 
 @app.command()
@@ -232,17 +232,35 @@ def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: 
     none are named."""
     from rich.console import Console
 
-    from bayesfit._report import advice, common_lines, table, tally
+    from bayesfit._report import advice, common_lines, common_table, table, tally
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     names = parameters or tuple(str(name) for name in result["diagnostics"].parameter.values)
     for start in range(0, max(len(names), 1), COLUMNS):
         console.print(table(result, names[start : start + COLUMNS], title))
-    for line in common_lines(result):
-        typer.echo(line)
     typer.echo(", ".join(f"{count} {name}" for name, count in tally(result).items()))
     if words := advice(result):
         typer.echo(words)
+    if "across" in result:
+        console.print(common_table(result))
+        for line in common_lines(result):
+            typer.echo(line)
+
+
+def _draw(result: xr.DataTree, bins: list[int] | None, path: Path) -> list[Path]:
+    """Draw a result of any kind; the pictures' paths."""
+    from bayesfit._plots import plot_fit, plot_law
+    from bayesfit._plots_across import plot_across
+
+    if "law" in result.attrs:
+        plot_law(result, path)
+        return [path]
+    plot_fit(result, bins, path)
+    if "across" not in result:
+        return [path]
+    beside = path.with_stem(f"{path.stem}_across")
+    plot_across(result, beside)
+    return [path, beside]
 
 
 def _print_law(fitted: xr.DataTree) -> None:

@@ -216,7 +216,7 @@ def _run_joint(
     draws, shared = sample_joint(joint, points, keys, settings.chains, settings.draws, settings.seed, report)
     lowest = draws.stats["potential"].mean(axis=2).min(axis=1)
     result = assemble(curves, problem, settings, usable, keys, points, lowest, draws)
-    return with_common(result, links, shared, dict(across))
+    return with_common(result, joint, usable, points, draws, shared, dict(across))
 
 
 def _without(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from bayesfit._report import of_bins
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -68,9 +70,13 @@ def _panel(axis: Any, result: xr.DataTree, bin: int) -> None:
 
 
 def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
-    """Median and 95 % interval of the rate, or of the first parameter, of every bin."""
+    """Median and 95 % interval of the rate, or of the first parameter that is each bin's own, of every bin."""
     posterior = result["posterior"].dataset
-    name = "rate" if "rate" in posterior else str(next(iter(posterior.data_vars)))
+    names = of_bins(result)
+    name = "rate" if "rate" in names else next(iter(names), "")
+    if not name:
+        axis.set_visible(False)
+        return
     with np.errstate(invalid="ignore"):
         made = posterior[name].notnull().any(("chain", "draw")).values
     if not made.any():
