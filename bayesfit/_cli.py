@@ -232,10 +232,11 @@ def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: 
     none are named."""
     from rich.console import Console
 
-    from bayesfit._report import advice, common_lines, common_table, table, tally
+    from bayesfit._report import advice, common_lines, common_table, of_bins, table, tally
 
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     names = parameters or tuple(str(name) for name in result["diagnostics"].parameter.values)
+    names = tuple(name for name in names if name in of_bins(result))
     for start in range(0, max(len(names), 1), COLUMNS):
         console.print(table(result, names[start : start + COLUMNS], title))
     typer.echo(", ".join(f"{count} {name}" for name, count in tally(result).items()))

@@ -35,7 +35,8 @@ def with_common(
 ) -> xr.DataTree:
     """The result with what the bins have in common: among its posterior, where shared parameters lose q_bin, or have
     one value a group, and the laws' parameters join them; group `across` judges these and the fit as a whole;
-    `law_curve` and `law_residuals` hold each link over q, and the `usable` bins' distances from it."""
+    `law_curve` and `law_residuals` hold each link over q, and the `usable` bins' distances from it. All groups but the
+    posterior have the bins' `q`."""
     with jax.enable_x64(True):
         prior = _prior_draws(joint)
         checked = _checked(joint, usable, points, draws, shared, result)
@@ -44,7 +45,8 @@ def with_common(
         common = common.merge(_common_of(link, shared, prior, posterior))
     units = {link.parameter: posterior[link.parameter].attrs.get("units", "1") for link in joint.links}
     posterior = posterior.drop_vars([name for name in common.data_vars if name in posterior])
-    result["posterior"] = posterior.merge(common, combine_attrs="no_conflicts").assign_attrs(posterior.attrs)
+    posterior = posterior.merge(common, combine_attrs="no_conflicts").assign_attrs(posterior.attrs)
+    result["posterior"] = posterior.reset_coords(drop=True)  # `az.summary` takes no q that only some variables have
     result["across"] = judged(common, prior, checked, result)
     result["law_curve"] = _curves(checked, units)
     result["law_residuals"] = _residuals(checked, usable, units, result)

@@ -86,7 +86,7 @@ def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
     from matplotlib.ticker import NullFormatter
 
     low, middle, high = shown.quantile([0.025, 0.5, 0.975], ("chain", "draw")).values
-    q = shown.q.values
+    q = result["diagnostics"].q.values[made]
     known = bool(np.all(q > 0))
     x = q if known else shown.q_bin.values
     verdicts = result["diagnostics"].verdict.values[made]

@@ -77,10 +77,13 @@ def _forest(axis: Any, result: xr.DataTree, name: str) -> None:
     shown = [_band(axis, result, name, x, known)]
     bins = own = _own(result, name)
     if bool(link.deviates):
-        axis.errorbar(x, own[1], _bars(own), fmt=".", ms=4, lw=0.8, color="0.7", label="bin by itself", zorder=2)
+        if np.isfinite(own).any():
+            beside = _beside(x, known)
+            axis.errorbar(
+                beside, own[1], _bars(own), fmt=".", ms=4, lw=0.8, color="0.6", label="bin by itself", zorder=2
+            )
         bins = _intervals(result["posterior"].dataset[name])
-        shown.append(bins)
-    shown.append(own[1])
+    shown += [bins[1], own[1]]
     for place, colour in enumerate(_colours(result)):
         axis.errorbar(
             x[place], bins[1, place], _bars(bins)[:, [place]], fmt="o", ms=3.5, lw=1.1, color=colour, zorder=3
@@ -88,7 +91,7 @@ def _forest(axis: Any, result: xr.DataTree, name: str) -> None:
     _legend(axis, result, "bin in the joint fit" if bool(link.deviates) else "bin by itself")
     if known:
         axis.set_xscale("log")
-    _fit_to(axis, np.concatenate([np.ravel(array) for array in shown]))
+    _fit_to(axis, np.concatenate([np.ravel(array) for array in shown]), bins)
     unit = result["law_residuals"][f"{name}_law"].attrs.get("units", "1")
     axis.set_ylabel(name + ("" if unit in ("1", "") else f" [{unit}]"))
     axis.tick_params(labelsize=SMALL, which="both")
@@ -135,22 +138,31 @@ def _legend(axis: Any, result: xr.DataTree, bins: str) -> None:
     for verdict in dict.fromkeys(str(name) for name in result["diagnostics"].verdict.values):
         if verdict != "unusable_data":
             axis.plot([], [], "o", ms=3.5, color=COLOURS.get(verdict, "tab:red"), label=f"{bins}: {verdict}")
-    axis.legend(fontsize=SMALL)
+    axis.legend(fontsize=SMALL, framealpha=0.6)
 
 
-def _fit_to(axis: Any, values: np.ndarray) -> None:
-    """Limits that hold these values, whatever the length of error bars; logarithmic over more than a factor of ten."""
-    values = values[np.isfinite(values)]
+def _beside(x: np.ndarray, known: bool) -> np.ndarray:
+    """Places a little to the right of these, a tenth of the usual distance."""
+    at = np.log(x) if known else x
+    moved = at + (0.1 * np.median(np.diff(np.sort(at))) if x.size > 1 else 0.0)
+    return np.exp(moved) if known else moved
+
+
+def _fit_to(axis: Any, values: np.ndarray, intervals: np.ndarray) -> None:
+    """Limits that hold these values, and intervals as far as they are not many times longer than these differ; on a
+    logarithmic scale if that is more than a factor of ten."""
+    values, ends = values[np.isfinite(values)], intervals[np.isfinite(intervals)]
     if not values.size:
         return
-    low, high = values.min(), values.max()
-    if low > 0 and high > 10 * low:
+    logarithmic = values.min() > 0 and values.max() > 10 * values.min()
+    if logarithmic:
         axis.set_yscale("log")
-        space = (high / low) ** MARGIN
-        axis.set_ylim(low / space, high * space)
-    else:
-        space = MARGIN * (high - low) or MARGIN * abs(high) or MARGIN
-        axis.set_ylim(low - space, high + space)
+        values, ends = np.log(values), np.log(ends[ends > 0])
+    low, high = values.min(), values.max()
+    span = (high - low) or abs(high) or 1.0
+    ends = np.clip([low, high, *ends], low - span, high + span)
+    limits = np.array([ends.min() - MARGIN * span, ends.max() + MARGIN * span])
+    axis.set_ylim(*(np.exp(limits) if logarithmic else limits))
 
 
 def _residuals(axis: Any, result: xr.DataTree, name: str) -> None:
@@ -160,28 +172,17 @@ def _residuals(axis: Any, result: xr.DataTree, name: str) -> None:
     x, known = _places(result)
     bins = result["law_residuals"].dataset
     residual = bins[name].values
-    axis.axhspan(-2, 2, color="0.93", lw=0)
-    axis.axhline(0, color="C0", lw=1)
-    axis.scatter(x, residual, s=14, color=_colours(result), zorder=3)
+    if np.isfinite(residual).any():
+        axis.axhspan(-2, 2, color="0.93", lw=0)
+        axis.axhline(0, color="C0", lw=1)
+        axis.scatter(x, residual, s=14, color=_colours(result), zorder=3)
+        axis.set_ylim(*(1.25 * max(2.5, np.nanmax(np.abs(residual))) * np.array([-1, 1])))
+    else:
+        axis.text(0.5, 0.5, "no common value to be far from", transform=axis.transAxes, ha="center", fontsize=SMALL)
+        axis.set_yticks([])
     for place in np.flatnonzero(np.abs(np.nan_to_num(residual)) > CALLED):
-        axis.annotate(
-            f"bin {bins.q_bin.values[place]}",
-            (x[place], residual[place]),
-            (4, 2),
-            textcoords="offset points",
-            fontsize=7,
-        )
-    if not np.isfinite(residual).any():
-        axis.set_ylim(-3, 3)
-        axis.text(
-            0.5,
-            0.5,
-            "no common value to be far from",
-            transform=axis.transAxes,
-            ha="center",
-            va="center",
-            fontsize=SMALL,
-        )
+        beside = {"xytext": (4, 2), "textcoords": "offset points", "fontsize": 7}
+        axis.annotate(f"bin {bins.q_bin.values[place]}", (x[place], residual[place]), **beside)
     axis.set_ylabel("residual [sd]")
     axis.set_xlabel("q [1/Å]" if known else "bin")
     if known:
