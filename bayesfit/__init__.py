@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bayesfit._pipeline import Pipeline as Pipeline
     from bayesfit._plots import plot_fit as plot_fit
     from bayesfit._plots import plot_series as plot_series
+    from bayesfit._plots_across import plot_across as plot_across
     from bayesfit._prepare import numpyro_program as numpyro_program
     from bayesfit._registry import get_model as get_model
     from bayesfit._registry import get_pipeline as get_pipeline
@@ -58,6 +59,7 @@ _HOMES = {
     "Pipeline": "_pipeline",
     "plot_fit": "_plots",
     "plot_series": "_plots",
+    "plot_across": "_plots_across",
     "numpyro_program": "_prepare",
     "get_model": "_registry",
     "get_pipeline": "_registry",

@@ -104,7 +104,7 @@ class Link:
             return numpyro.sample(self.parameter, prior.expand([len(self.groups)]).to_event(1))[self.group]
         middle = numpyro.sample(f"{self.parameter}_mean", prior)
         spread = numpyro.sample(f"{self.parameter}_spread", dist.HalfNormal(SPREAD))
-        return _constrained(prior, to_coordinate(prior, middle) + spread * self._deviations())
+        return constrained(prior, to_coordinate(prior, middle) + spread * self._deviations())
 
     def _by_law(self) -> Any:
         assert self.law is not None
@@ -134,7 +134,8 @@ def _walk(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return order, np.sqrt(np.diff(np.log(q[order])))
 
 
-def _constrained(prior: dist.Distribution, coordinate: Any) -> Any:
+def constrained(prior: dist.Distribution, coordinate: Any) -> Any:
+    """The value of a site with this prior at an unconstrained coordinate; undoes `to_coordinate`."""
     inner, push = base(prior)
     return push(biject_to(inner.support)(coordinate))
 

@@ -81,7 +81,7 @@ def run(
         more = f" and {len(files) - 1} more" if whole and len(files) > 1 else ""
         _print_result(result, title=f"{file}{more} -> {path}")
         if plot:
-            _draw(result, path.with_suffix(".png"))
+            _draw(result, None, path.with_suffix(".png"))
         verdicts = tally(result)
         if "interrupted" in verdicts:
             typer.echo(f"interrupted: the draws so far are in {path}", err=True)
@@ -125,8 +125,8 @@ def plot(
     output: Annotated[Path, typer.Option("-o", "--output", help="The picture; its ending says the format.")],
     bins: Annotated[list[int] | None, typer.Option("--bin", "-b", help="Draw this bin; may be repeated.")] = None,
 ) -> None:
-    """Draw a saved result: curves with posterior bands, and the rate over q."""
-    from bayesfit._plots import plot_law
+    """Draw a saved result: curves with posterior bands, and the rate over q; of a joint fit also, beside it as
+    NAME_across, the parameters that its bins have in common over q."""
     from bayesfit._result import load
 
     loaded = load(result)
@@ -135,10 +135,11 @@ def plot(
     if wrong := [bin for bin in bins or () if not 0 <= bin < count]:
         raise SettingsError(f"there is no bin {wrong[0]}", field="--bin", remedy=f"Bins go from 0 to {count - 1}")
     try:
-        plot_law(loaded, output) if is_law else _draw(loaded, output, bins)
+        drawn = _draw(loaded, bins, output)
     except (OSError, ValueError) as error:
         raise SettingsError(str(error), field="-o", file=output) from error
-    typer.echo(str(output))
+    for path in drawn:
+        typer.echo(str(path))
 
 
 @app.command()
@@ -289,24 +290,13 @@ def pipelines() -> None:
         typer.echo(f"{name:24}{get_pipeline(name).description}")
 
 
-def _draw(result: xr.DataTree, path: Path, bins: list[int] | None = None) -> None:
-    """The picture of a fit, or of a series, whose bins are all drawn."""
-    from bayesfit._datasets import is_series
-    from bayesfit._plots import plot_fit, plot_series
-
-    if is_series(result):
-        plot_series(result, path)
-    else:
-        plot_fit(result, bins, path)
-
-
 def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = "") -> None:
     """Tables of the bins, a few parameters each, and how many bins have each verdict; the curve's own parameters where
     none are named."""
     from rich.console import Console
 
     from bayesfit._datasets import is_series, one_dataset
-    from bayesfit._report import advice, common_lines, table, tally
+    from bayesfit._report import advice, common_lines, common_table, derived_lines, of_bins, table, tally
 
     if is_series(result):
         for label in result["steps"].coords["dataset"].values.tolist():
@@ -315,13 +305,38 @@ def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: 
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     derived = [result.attrs[key] for key in ("stokes_einstein",) if key in result.attrs]
     names = parameters or (*(str(name) for name in result["diagnostics"].parameter.values), *derived)
+    names = tuple(name for name in names if name in of_bins(result))
     for start in range(0, max(len(names), 1), COLUMNS):
         console.print(table(result, names[start : start + COLUMNS], title))
-    for line in common_lines(result):
-        typer.echo(line)
     typer.echo(", ".join(f"{count} {name}" for name, count in tally(result).items()))
     if words := advice(result):
         typer.echo(words)
+    for line in derived_lines(result):
+        typer.echo(line)
+    if "across" in result:
+        console.print(common_table(result))
+        for line in common_lines(result):
+            typer.echo(line)
+
+
+def _draw(result: xr.DataTree, bins: list[int] | None, path: Path) -> list[Path]:
+    """Draw a result of any kind; the pictures' paths."""
+    from bayesfit._datasets import is_series
+    from bayesfit._plots import plot_fit, plot_law, plot_series
+    from bayesfit._plots_across import plot_across
+
+    if is_series(result):
+        plot_series(result, path)
+        return [path]
+    if "law" in result.attrs:
+        plot_law(result, path)
+        return [path]
+    plot_fit(result, bins, path)
+    if "across" not in result:
+        return [path]
+    beside = path.with_stem(f"{path.stem}_across")
+    plot_across(result, beside)
+    return [path, beside]
 
 
 def _print_law(fitted: xr.DataTree) -> None:

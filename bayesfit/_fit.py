@@ -236,7 +236,7 @@ def _run_joint(
             draws, shared = sample_joint(joint, start, keys, settings.draws, settings.seed, report, stop)
     lowest = _lowest(draws.stats["potential"])
     result = assemble(curves, problem, settings, usable, keys, points, lowest, draws)
-    result = with_common(result, links, shared, dict(across))
+    result = with_common(result, joint, usable, points, draws, shared, dict(across))
     result.attrs["start"] = start.how
     return called_approximate(result, k) if settings.method == "svi" else result
 

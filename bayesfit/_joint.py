@@ -34,14 +34,14 @@ Point = dict[str, Any]
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("bins", "links", "given", "fixed", "amplitudes"),
+    data_fields=("bins", "links", "given", "fixed", "amplitudes", "closed"),
     meta_fields=("whole", "own", "families"),
 )
 @dataclass(frozen=True)
 class Joint:
     """The joint posterior of some bins. `whole` is the posterior of one bin by itself, `own` that given the linked
-    values; `links` are those that are sampled, `amplitudes` those that are integrated out; `given`, with `families`,
-    and `fixed`: priors and values of what the bins have in common.
+    values; `links` are those that are sampled, `closed` those of `amplitudes` that are integrated out; `given`, with
+    `families`, and `fixed`: priors and values of what the bins have in common.
 
     Distributions of NumPyro are no part of it: the order of what they are made of is not the same in all processes.
     """
@@ -54,6 +54,12 @@ class Joint:
     given: dict[str, Values]
     fixed: dict[str, Any]
     amplitudes: SharedAmplitudes | None = None
+    closed: tuple[Link, ...] = ()
+
+    @property
+    def all_links(self) -> tuple[Link, ...]:
+        """Every link, those of amplitudes that are integrated out last."""
+        return (*self.links, *self.closed)
 
     @property
     def count(self) -> int:
@@ -102,7 +108,7 @@ class Joint:
         """Linked values at coordinates `z` by name, or at a draw from the prior."""
         given = {name: build(family, self.given[name]) for name, family in self.families}
         handler = Coordinates(Override(self.linked, dict(self.fixed), given), z=z, key=key)
-        return handler(priors_of(self.whole, jax.tree.map(lambda array: array[0], self.bins))), handler
+        return handler(self.priors), handler
 
     def potential(self, point: Point) -> Any:
         """Minus the log density at a point; it may be differentiated once."""
@@ -131,8 +137,12 @@ class Joint:
     @property
     def names(self) -> tuple[str, ...]:
         """The linked parameters."""
-        shared = () if self.amplitudes is None else self.amplitudes.names
-        return (*(link.parameter for link in self.links), *shared)
+        return tuple(link.parameter for link in self.all_links)
+
+    @property
+    def priors(self) -> dict[str, dist.Distribution]:
+        """The prior that every parameter has in one bin, the first."""
+        return priors_of(self.whole, jax.tree.map(lambda array: array[0], self.bins))
 
 
 def compiled(function: Any, joint: Joint, *arguments: Any, static: tuple[Any, ...] = ()) -> Any:
@@ -154,6 +164,20 @@ def draw_all(joint: Joint, vectors: Any, bin_keys: Any, key_data: Any) -> tuple[
         return joint.draw(joint.point(vector), each, key)
 
     return jax.lax.map(one, (vectors, jnp.arange(len(vectors))), batch_size=32)
+
+
+def prior_draws(joint: Joint, keys: Any) -> Values:
+    """Draws (draw, ...) of what the bins have in common, from its prior; `keys` (draw, 2) are the keys' data."""
+
+    def one(key: Any) -> Values:
+        sampling, *closed = jax.random.split(jax.random.wrap_key_data(key), 1 + len(joint.closed))
+        _, handler = joint.run(key=sampling)
+        shapes = [() if link.groups is None else (len(link.groups),) for link in joint.closed]
+        names = [link.parameter for link in joint.closed]
+        drawn = (joint.priors[name].sample(k, shape) for name, k, shape in zip(names, closed, shapes, strict=True))
+        return {**handler.values, **dict(zip(names, drawn, strict=True))}
+
+    return jax.vmap(one)(keys)
 
 
 def joint_posterior(
@@ -180,7 +204,8 @@ def joint_posterior(
     _check_priors(whole, bins, links)
     families = tuple((name, prior.family) for name, prior in sorted(given.items()))
     values = {name: dict(prior.values) for name, prior in given.items()}
-    joint = Joint(whole, own, bins, sampled, families, values, dict(fixed), amplitudes)
+    closed = tuple(link for link in links if link.parameter in shared)
+    joint = Joint(whole, own, bins, sampled, families, values, dict(fixed), amplitudes, closed)
     if not joint.dimensions:
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the law free")
     return joint

@@ -5,29 +5,53 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
 
 from bayesfit._across import Link
-from bayesfit._convergence import worst
+from bayesfit._joint import Joint, compiled, prior_draws
 from bayesfit._joint_svi import LARGEST_K
+from bayesfit._joint_verdict import judged
 from bayesfit._laws import Law
+from bayesfit._link_check import Checked, check_link
+from bayesfit._point import PointEstimate
 from bayesfit._result import describe
-from bayesfit._sample import FEWEST_DRAWS
+from bayesfit._sample import Draws
+
+PRIOR_DRAWS = 2000
+RESIDUAL = {"units": "1", "long_name": "distance of the bin from what its link says, in standard deviations"}
 
 Arrays = dict[str, np.ndarray]
 
 
-def with_common(result: xr.DataTree, links: tuple[Link, ...], shared: Arrays, across: dict[str, Any]) -> xr.DataTree:
-    """The result with what the bins have in common among its posterior: shared parameters lose q_bin, or have one value
-    a group, and the laws' parameters join them; group `across` says how these have converged."""
-    posterior = result["posterior"].dataset
-    common = xr.Dataset()
-    for link in links:
-        common = common.merge(_common_of(link, shared, posterior))
+def with_common(
+    result: xr.DataTree,
+    joint: Joint,
+    usable: np.ndarray,
+    points: PointEstimate,
+    draws: Draws,
+    shared: Arrays,
+    across: dict[str, Any],
+) -> xr.DataTree:
+    """The result with what the bins have in common: among its posterior, where shared parameters lose q_bin, or have
+    one value a group, and the laws' parameters join them; group `across` judges these and the fit as a whole;
+    `law_curve` and `law_residuals` hold each link over q, and the `usable` bins' distances from it. All groups but the
+    posterior have the bins' `q`."""
+    with jax.enable_x64(True):
+        keys = jax.random.key_data(jax.random.split(jax.random.key(0), PRIOR_DRAWS))
+        prior = {name: np.asarray(array) for name, array in compiled(prior_draws, joint, keys).items()}
+        checked = _checked(joint, usable, points, draws, shared, result)
+    posterior, common = result["posterior"].dataset, xr.Dataset()
+    for link in joint.all_links:
+        common = common.merge(_common_of(link, shared, prior, posterior))
+    units = {link.parameter: posterior[link.parameter].attrs.get("units", "1") for link in joint.all_links}
     posterior = posterior.drop_vars([name for name in common.data_vars if name in posterior])
-    result["posterior"] = posterior.merge(common, combine_attrs="no_conflicts").assign_attrs(posterior.attrs)
-    result["across"] = _convergence_of(common)
+    posterior = posterior.merge(common, combine_attrs="no_conflicts").assign_attrs(posterior.attrs)
+    result["posterior"] = posterior.reset_coords(drop=True)  # `az.summary` takes no q that only some variables have
+    result["across"] = judged(common, prior, checked, result)
+    result["law_curve"] = _curves(checked, units)
+    result["law_residuals"] = _residuals(checked, usable, units, result)
     described = json.dumps({name: _in_words(spec) for name, spec in across.items()}, sort_keys=True)
     result.attrs["across"] = described
     return result
@@ -42,12 +66,24 @@ def called_approximate(result: xr.DataTree, k: float) -> xr.DataTree:
     diagnostics["verdict"] = diagnostics.verdict.where(~made, "approximate")
     diagnostics["reason"] = diagnostics.reason.where(~made, reason)
     result["diagnostics"] = diagnostics
-    result["across"] = result["across"].to_dataset().assign(pareto_k=k)
+    across = result["across"].to_dataset().assign(pareto_k=k, joint_verdict="approximate", joint_reason=reason)
+    across["verdict"], across["reason"] = xr.full_like(across.verdict, "approximate"), xr.full_like(across.reason, "")
+    result["across"] = across.assign({name: np.nan * across[name] for name in ("r_hat", "ess_bulk", "ess_tail")})
     result.attrs["inference_method"] = "variational inference (SVI), a quick look"
     return result
 
 
-def _common_of(link: Link, shared: Arrays, posterior: xr.Dataset) -> xr.Dataset:
+def _checked(
+    joint: Joint, usable: np.ndarray, points: PointEstimate, draws: Draws, shared: Arrays, result: xr.DataTree
+) -> list[Checked]:
+    """How each link fares."""
+    bins = result["diagnostics"].dataset.isel(q_bin=usable)
+    q = bins.q.values.astype(float) if "q" in bins.coords else np.full(usable.size, np.nan)
+    freedom = np.maximum(bins.points.values - len(points.solution.sd), 1)
+    return [check_link(link, joint, q, points, freedom, draws, shared) for link in joint.all_links]
+
+
+def _common_of(link: Link, shared: Arrays, prior: Arrays, posterior: xr.Dataset) -> xr.Dataset:
     """What one link's bins have in common (chain, draw), or (chain, draw, group)."""
     found = xr.Dataset(coords={name: posterior[name] for name in ("chain", "draw")})
     if link.kind == "shared":
@@ -55,24 +91,38 @@ def _common_of(link: Link, shared: Arrays, posterior: xr.Dataset) -> xr.Dataset:
         found[link.parameter] = (dims, shared[link.parameter], posterior[link.parameter].attrs)
         return found if link.groups is None else found.assign_coords({dims[-1]: list(link.groups)})
     for parameter in link.parameters:
-        if parameter.name in shared and np.nanstd(shared[parameter.name]) > 0:  # not fixed
+        if parameter.name in shared and np.ptp(prior[parameter.name]) > 0:  # not fixed
             found[parameter.name] = (("chain", "draw"), shared[parameter.name], describe(parameter))
     return found
 
 
-def _convergence_of(common: xr.Dataset) -> xr.Dataset:
-    """R-hat and effective sample sizes of each parameter that bins have in common, the worst of its groups."""
-    names = [str(name) for name in common.data_vars]
-    rows = []
-    for name in names:
-        array = common[name].transpose(..., "chain", "draw").values
-        series = array.reshape(-1, *array.shape[-2:])
-        rows.append(worst(series) if series.shape[-1] >= FEWEST_DRAWS else (np.nan,) * 3)
-    columns = np.array(rows).reshape(-1, 3).T
-    group = xr.Dataset(
-        {name: ("parameter", column) for name, column in zip(("r_hat", "ess_bulk", "ess_tail"), columns, strict=True)}
-    )
-    return group.assign_coords(parameter=np.array(names, dtype=object))
+def _curves(checked: list[Checked], units: dict[str, str]) -> xr.Dataset:
+    """Each link over q: posterior mean NAME, and its central 95 % band, NAME_lower and NAME_upper (point)."""
+    group = xr.Dataset()
+    for one in checked:
+        name = one.link.parameter
+        dims = ("point",) if one.curve.ndim == 2 else ("point", f"{name}_group")
+        for suffix, curve in zip(("", "_lower", "_upper"), one.curve, strict=True):
+            group[name + suffix] = (dims, curve, {"units": units[name]})
+        if len(dims) == 2:
+            group = group.assign_coords({dims[1]: list(one.link.groups or ())})
+    return group.assign_coords(q=("point", checked[0].q, {"units": "1/angstrom"}))
+
+
+def _residuals(checked: list[Checked], usable: np.ndarray, units: dict[str, str], result: xr.DataTree) -> xr.Dataset:
+    """Each bin's distance NAME from what its link says, NAME_law, and the bin's own value, freed from the link,
+    NAME_own with its 95 % interval, NAME_own_lower and NAME_own_upper (q_bin)."""
+    coords = {str(name): coord for name, coord in result["diagnostics"].coords.items() if coord.dims == ("q_bin",)}
+    group = xr.Dataset(coords=coords)
+    for one in checked:
+        name = one.link.parameter
+        arrays = {"": one.residual, "_law": one.common}
+        arrays |= dict(zip(("_own", "_own_lower", "_own_upper"), one.own, strict=True))
+        for suffix, array in arrays.items():
+            whole = np.full(group.sizes["q_bin"], np.nan)
+            whole[usable] = array
+            group[name + suffix] = ("q_bin", whole, {"units": units[name]} if suffix else RESIDUAL)
+    return group
 
 
 def _in_words(spec: Any) -> Any:

@@ -12,6 +12,7 @@ import xarray as xr
 
 from bayesfit._datasets import is_series, refuse_series
 from bayesfit._errors import ResultError
+from bayesfit._report import of_bins
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,9 +74,13 @@ def _panel(axis: Any, result: xr.DataTree, bin: int) -> None:
 
 
 def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
-    """Median and 95 % interval of the rate, or of the first parameter, of every bin."""
+    """Median and 95 % interval of the rate, or of the first parameter that is each bin's own, of every bin."""
     posterior = result["posterior"].dataset
-    name = "rate" if "rate" in posterior else str(next(iter(posterior.data_vars)))
+    names = of_bins(result)
+    name = "rate" if "rate" in names else next(iter(names), "")
+    if not name:
+        axis.set_visible(False)
+        return
     with np.errstate(invalid="ignore"):
         made = posterior[name].notnull().any(("chain", "draw")).values
     if not made.any():
@@ -85,7 +90,7 @@ def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
     from matplotlib.ticker import NullFormatter
 
     low, middle, high = shown.quantile([0.025, 0.5, 0.975], ("chain", "draw")).values
-    q = shown.q.values
+    q = result["diagnostics"].q.values[made]
     known = bool(np.all(q > 0))
     x = q if known else shown.q_bin.values
     verdicts = result["diagnostics"].verdict.values[made]

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._datasets import is_series, one_dataset
+from bayesfit._errors import SettingsError
 from bayesfit._units import in_units
 
 if TYPE_CHECKING:
@@ -16,30 +17,39 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "unusable_data": "bright_black"}
+CHECKED = ("r_hat", "ess_bulk", "ess_tail", "contraction", "verdict", "reason")
+LEFT = ("parameter", "verdict", "reason")
 UNCONVERGED = ("poor_mixing", "interrupted")
 
 
-def summary(result: xr.DataTree, units: Mapping[str, str] | None = None) -> pd.DataFrame:
+def summary(result: xr.DataTree, units: Mapping[str, str] | None = None, common: bool = False) -> pd.DataFrame:
     """One row a bin: q, phi, verdict, reason, diagnostics, and the median and central 95 % interval of every parameter.
 
     Args:
         result: what `fit` or `load` returned.
         units: parameter to the unit to show it in, `{"D": "um^2/s"}`.
+        common: True for the parameters that the bins of a joint fit have in common, one row each, and one for each of
+            its groups.
 
     Returns:
         Table indexed by q_bin (of a series by dataset and q_bin), where `contraction` is the smallest of the curve's
         parameters; columns `NAME`, `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]` or those given.
-        What bins have in common is left out.
+        What bins have in common is left out: this has a table of its own, indexed by parameter, with columns `median`,
+        `low`, `high`, `units`, `r_hat`, `ess_bulk`, `ess_tail`, `contraction`, `verdict`, `reason`.
 
     Raises:
-        SettingsError: a unit or a parameter is unknown, or the two do not go together.
+        SettingsError: a unit or a parameter is unknown, or the two do not go together; `common` of a fit of single
+            bins.
     """
     import pandas as pd
 
     if is_series(result):
         labels = result["posterior"].dataset.coords["dataset"].values.tolist()
-        return pd.concat({label: summary(one_dataset(result, label), units) for label in labels}, names=["dataset"])
+        each = {label: summary(one_dataset(result, label), units, common) for label in labels}
+        return pd.concat(each, names=["dataset"])
     result = in_units(result, units or {})
+    if common:
+        return pd.DataFrame(_common_rows(result)).set_index("parameter")
     diagnostics, posterior = result["diagnostics"].dataset, result["posterior"].dataset
     columns: dict[str, Any] = {name: diagnostics[name].values for name in ("q", "phi", "verdict", "reason")}
     for name in ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong"):
@@ -56,29 +66,73 @@ def of_bins(result: xr.DataTree) -> tuple[str, ...]:
     return tuple(str(name) for name, array in result["posterior"].data_vars.items() if "q_bin" in array.dims)
 
 
-def common_lines(result: xr.DataTree) -> list[str]:
-    """A line for each parameter that bins have in common, each of its groups: median, 95 % interval, and R-hat where
-    it was sampled."""
-    lines, posterior, checks = [], result["posterior"].dataset, _checks(result)
-    for name in [str(name) for name, array in posterior.data_vars.items() if "q_bin" not in array.dims]:
-        array = posterior[name].transpose(..., "chain", "draw")
-        heading = _heading(result, name).replace("\\[", "[")
-        checked = checks.get(name, "")
-        groups = array.coords[array.dims[0]].values if array.ndim > 2 else [""]
-        for group, draws in zip(groups, array.values.reshape(len(groups), -1), strict=True):
-            low, median, high = np.quantile(draws, [0.025, 0.5, 0.975])
-            label = f"{heading}, group {group}" if array.ndim > 2 else heading
-            lines.append(f"{label}: {interval(median, low, high)}{checked}")
-    return lines
-
-
-def _checks(result: xr.DataTree) -> dict[str, str]:
-    """How each parameter that the bins have in common has converged, in words; those that are derived have none."""
+def _common_rows(result: xr.DataTree) -> list[dict[str, Any]]:
+    """What is known of each parameter that bins have in common, of each of its groups."""
     if "across" not in result:
-        return {}
-    checks = result["across"].dataset
-    columns = checks.parameter.values, checks.r_hat.values, checks.ess_bulk.values
-    return {str(name): f"; R-hat {r_hat:.3f}, ESS {ess:.0f}" for name, r_hat, ess in zip(*columns, strict=True)}
+        raise SettingsError("the bins have nothing in common", field="common", remedy="Fit them with across=...")
+    checks, rows = result["across"].dataset, []
+    for place, name in enumerate(checks.parameter.values):
+        array = result["posterior"][name].transpose(..., "chain", "draw")
+        groups = array.coords[array.dims[0]].values if array.ndim > 2 else [None]
+        known = {column: checks[column].values[place] for column in CHECKED}
+        for group, draws in zip(groups, array.values.reshape(len(groups), -1), strict=True):
+            low, median, high = np.quantile(draws[np.isfinite(draws)], [0.025, 0.5, 0.975])
+            label = str(name) if group is None else f"{name}[{group}]"
+            units = array.attrs.get("units", "1")
+            rows.append({"parameter": label, "median": median, "low": low, "high": high, "units": units, **known})
+    return rows
+
+
+def common_table(result: xr.DataTree) -> Table:
+    """A table for the terminal: a row for each parameter that bins have in common, for each of its groups, with its
+    median, 95 % interval and verdict."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    shown = Table(header_style="bold")
+    for heading in ("parameter", "median (95 % interval)", "R-hat", "ESS", "contraction", "verdict", "reason"):
+        shown.add_column(heading, justify="left" if heading in LEFT else "right", no_wrap=heading != "reason")
+    for row in _common_rows(result):
+        units = "" if row["units"] in ("1", "") else f" [{row['units']}]"
+        colour = COLOURS.get(row["verdict"], "red")
+        shown.add_row(
+            escape(row["parameter"] + units),
+            interval(row["median"], row["low"], row["high"]),
+            f"{row['r_hat']:.3f}",
+            f"{np.min([row['ess_bulk'], row['ess_tail']]):.0f}",
+            _number(row["contraction"]),
+            f"[{colour}]{row['verdict']}[/]",
+            escape(row["reason"]),
+        )
+    return shown
+
+
+def common_lines(result: xr.DataTree, most: int = 3) -> list[str]:
+    """The bins that are farthest from what each link says, and the verdict on the whole."""
+    checks, residuals = result["across"].dataset, result["law_residuals"].dataset
+    lines = []
+    for name in checks.linked.values:
+        residual = residuals[name].values
+        order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:most]
+        words = [
+            f"{residuals.q_bin.values[i]} (q = {residuals.q.values[i]:.4g}) {residual[i]:+.1f} sd"
+            for i in order
+            if np.isfinite(residual[i])
+        ]
+        if words:
+            lines.append(f"{name}, bins farthest from what they have in common: {', '.join(words)}")
+    return [*lines, f"all bins together: {checks.joint_verdict.item()}: {checks.joint_reason.item()}"]
+
+
+def derived_lines(result: xr.DataTree) -> list[str]:
+    """A line for each quantity that is no bin's own and was not sampled: median and 95 % interval."""
+    sampled = result["across"].parameter.values.tolist() if "across" in result else []
+    lines = []
+    for name, array in result["posterior"].data_vars.items():
+        if "q_bin" not in array.dims and name not in sampled:
+            low, median, high = np.nanquantile(array.values, [0.025, 0.5, 0.975])
+            lines.append(f"{_heading(result, str(name))}: {interval(median, low, high)}".replace("\\[", "["))
+    return lines
 
 
 def _quantiles(array: xr.DataArray) -> np.ndarray:

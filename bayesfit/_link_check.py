@@ -1,0 +1,223 @@
+"""How a link fares in a joint fit: its curve over q, every bin's distance from it, and whether these refute it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from bayesfit._across import Link, constrained
+from bayesfit._freed import Freed, Scale, freed_bins
+from bayesfit._joint import Joint
+from bayesfit._point import PointEstimate
+from bayesfit._posterior import Override, to_coordinate
+from bayesfit._sample import Draws
+from bayesfit._verdict import LEAST_P
+
+CURVE_POINTS = 100
+LEVELS = (0.025, 0.975)
+LEAST_TELLING = 2.0  # sd of a bin's own value, on the link's scale: a bin that knows less says nothing by itself
+FEWEST_IN_ORDER = 6  # bins
+SHUFFLES = 1999
+NAMED = 3  # bins in a reason
+
+Array = np.ndarray
+Arrays = dict[str, Array]
+
+NUMBERS = {
+    "chi2": "sum of the squares of the bins' residuals from what they have in common",
+    "freedom": "degrees of freedom of chi2",
+    "p_chi2": "probability of so large a sum of squares",
+    "p_farthest": "probability of a bin so far off",
+    "p_order": "probability that bins next to each other in q deviate so much alike",
+}
+P_VALUES = tuple(name for name in NUMBERS if name.startswith("p_"))
+
+
+class Checked(NamedTuple):
+    """One link and the bins that were used. `q` (point,) and `curve` (3, point), or (3, point, group): mean and central
+    95 % band of the law without scatter, or of what stands in its place; `common` (q_bin,): that in each bin;
+    `residual` (q_bin,): the bins' distances from it, standard normal where the link holds, NaN for "smooth", which
+    knows no common value; `own` (3, q_bin): the bins' own values, each freed from the link, with 95 % intervals;
+    `numbers`: see `NUMBERS`."""
+
+    link: Link
+    q: Array
+    curve: Array
+    common: Array
+    residual: Array
+    own: Array
+    numbers: dict[str, float]
+
+
+def check_link(
+    link: Link, joint: Joint, q: Array, points: PointEstimate, freedom: Array, draws: Draws, shared: Arrays
+) -> Checked:
+    """How one link of a joint fit fares.
+
+    Args:
+        q: of the bins (q_bin,), NaN where it is not known.
+        points, freedom: the bins' least-squares fits, and their degrees of freedom (q_bin,).
+        draws, shared: what `sample_joint` returned.
+    """
+    grid = np.geomspace(q.min(), q.max(), CURVE_POINTS) if np.all(q > 0) else np.full(2, np.nan)
+    values, curves = _common(link, q, grid, draws, _finite(shared))
+    curve = np.stack([curves.mean(axis=0), *np.quantile(curves, LEVELS, axis=0)])
+    scale = _scale(link, joint, values)
+    common = np.asarray(scale.back(np.mean(np.asarray(scale.to(values)), axis=0)))
+    nothing = np.full(common.size, np.nan)
+    if link.kind == "smooth" or not np.all(np.isfinite(common)):
+        return Checked(
+            link, grid, curve, common, nothing, np.full((3, common.size), np.nan), dict.fromkeys(NUMBERS, np.nan)
+        )
+    freed = _freed(link, joint, scale, common, points, draws, shared)
+    residual = freed.residual / _wrong_errors(joint, points, freedom)
+    telling = np.where(freed.sd < LEAST_TELLING, freed.sd, np.nan)
+    middle = np.asarray(scale.to(common)) + freed.distance
+    own = np.stack([np.asarray(scale.back(middle + sds * telling)) for sds in (0.0, *stats.norm.ppf(LEVELS))])
+    return Checked(link, grid, curve, common, residual, own, _numbers(residual, _inferred(link, joint), q))
+
+
+def described(link: Link) -> str:
+    """How the link's parameter is linked, in words."""
+    if link.law is not None:
+        return f"{link.law.name} with scatter" if link.scatter else link.law.name
+    return link.kind if link.groups is None else f"{link.kind} by group"
+
+
+def refuted(checked: Checked, bins: Array) -> str:
+    """In words what refutes a link, with the bins (q_bin,) that are farthest off; "" where nothing does."""
+    link, numbers, said = checked.link, checked.numbers, []
+    if numbers["p_chi2"] < LEAST_P:
+        said.append(f"chi2 {numbers['chi2']:.3g} for {numbers['freedom']:.0f} (p {numbers['p_chi2']:.1g})")
+    if numbers["p_farthest"] < LEAST_P:
+        said.append(f"a bin far off (p {numbers['p_farthest']:.1g})")
+    if numbers["p_order"] < LEAST_P:
+        said.append(f"residuals that go with q (p {numbers['p_order']:.1g})")
+    if not said:
+        return ""
+    name, law = link.parameter, link.law.name if link.law is not None else ""
+    what = {"law": f"{name} does not follow the law {law!r}", "shared": f"the bins do not share {name}"}
+    words = what.get(link.kind, f"the bins' {name} have no common normal distribution")
+    remedy = {"law": "another law" if link.scatter else "scatter or another law", "shared": "'pooled'"}
+    remedy |= {"pooled": "'smooth'"}
+    text = f"{words}: {', '.join(said)}; farthest {', '.join(farthest(checked.residual, bins))}"
+    return f"{text}; try {remedy[link.kind]}" if link.kind in remedy else text
+
+
+def farthest(residual: Array, bins: Array, most: int = NAMED) -> list[str]:
+    """The bins with the largest residuals, in words."""
+    order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:most]
+    return [f"bin {bins[place]} ({residual[place]:+.1f} sd)" for place in order if np.isfinite(residual[place])]
+
+
+def _finite(shared: Arrays) -> Arrays:
+    """Draws (sample, ...) of what the bins have in common, those alone that were made."""
+    flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in shared.items()}
+    made = np.all([np.isfinite(array).reshape(len(array), -1).all(axis=1) for array in flat.values()], axis=0)
+    return {name: array[made] for name, array in flat.items()}
+
+
+def _common(link: Link, q: Array, grid: Array, draws: Draws, shared: Arrays) -> tuple[Array, Array]:
+    """Draws of what stands for the link in each bin (sample, q_bin), and over the grid (sample, point) or (sample,
+    point, group)."""
+    name, points = link.parameter, grid.size
+    if link.kind == "law":
+        both = _of_law(link, np.concatenate([q, grid]), shared)
+        return both[:, : q.size], both[:, q.size :]
+    if link.kind == "smooth":
+        values = np.moveaxis(draws.values[name], 0, -1).reshape(-1, q.size)
+        values = values[np.isfinite(values).all(axis=1)]
+        return values, values @ _interpolation(np.log(q), np.log(grid)).T
+    value = shared[name if link.kind == "shared" else f"{name}_mean"]
+    assert link.group is not None
+    if link.groups is not None:
+        return value[:, link.group], np.repeat(value[:, None], points, axis=1)
+    return np.repeat(value[:, None], q.size, axis=1), np.repeat(value[:, None], points, axis=1)
+
+
+def _of_law(link: Link, q: Array, shared: Arrays) -> Array:
+    """The law's values (sample, q) without scatter."""
+    assert link.law is not None
+    program, tau = link.law.program, jnp.asarray(link.tau)
+    scalars = {name: array for name, array in shared.items() if array.ndim == 1}
+    one = jax.jit(jax.vmap(lambda values: Override(program, values, {})(jnp.asarray(q), tau)))
+    return np.asarray(one(scalars))
+
+
+def _interpolation(x: Array, wanted: Array) -> Array:
+    """Weights (wanted, x) of the linear interpolation between the x, which a walk's mean follows between its steps."""
+    return np.stack([np.interp(wanted, np.sort(x), row) for row in np.eye(x.size)[np.argsort(x)].T], axis=1)
+
+
+def _scale(link: Link, joint: Joint, values: Array) -> Scale:
+    """That of the link's deviations: the unconstrained one of its prior where bins are pooled, else the logarithm, or
+    the value itself where it may be negative."""
+    if link.kind == "pooled":
+        prior = joint.priors[link.parameter]
+        return Scale(lambda x: to_coordinate(prior, x), lambda z: constrained(prior, z))
+    if np.all(values > 0):
+        return Scale(jnp.log, jnp.exp)
+    return Scale(lambda x: x, lambda x: x)
+
+
+def _freed(
+    link: Link, joint: Joint, scale: Scale, common: Array, points: PointEstimate, draws: Draws, shared: Arrays
+) -> Freed:
+    means = {name: np.nanmean(values, axis=(1, 2)) for name, values in draws.values.items()}
+    linked = {other.parameter: means[other.parameter] for other in joint.all_links} | {link.parameter: common}
+    bins = jax.tree.map(np.asarray, joint.bins)
+    bins = bins._replace(fixed={**bins.fixed, **linked})
+    spread = shared.get(f"{link.parameter}_{'spread' if link.kind == 'pooled' else 'scatter'}")
+    scatter = 0.0 if spread is None or not (link.scatter or link.kind == "pooled") else float(np.nanmean(spread))
+    nothing = np.full(common.size, np.nan)
+    guess = tuple(
+        np.asarray(table.get(link.parameter, nothing)) for table in (points.solution.values, points.solution.sd)
+    )
+    own = {name: means[name] for name in joint.own.names}
+    return freed_bins(joint.own, bins, link.parameter, scale, scatter, own, (guess[0], guess[1]))
+
+
+def _wrong_errors(joint: Joint, points: PointEstimate, freedom: Array) -> Array:
+    """By how much residuals are too large where the stated errors are taken as they are and the bin's own best curve
+    refutes them, (q_bin,): the square root of its reduced chi-square; else 1."""
+    chi2 = np.asarray(points.solution.chi2)
+    if joint.own.noise.parameters:
+        return np.ones(chi2.size)
+    wrong = stats.chi2.sf(chi2, freedom) < LEAST_P
+    return np.where(wrong, np.sqrt(chi2 / freedom), 1.0)
+
+
+def _inferred(link: Link, joint: Joint) -> int:
+    """How many numbers the link infers, the bins' own deviations aside."""
+    _, handler = replace(joint, links=(link,)).run(key=jax.random.key(0))
+    return sum(int(np.size(z)) for name, z in handler.z.items() if not name.endswith("_unit"))
+
+
+def _numbers(residual: Array, inferred: int, q: Array) -> dict[str, float]:
+    """See `NUMBERS`."""
+    squares, freedom = float(np.sum(residual**2)), residual.size - inferred
+    alone = 2.0 * stats.norm.sf(np.max(np.abs(residual)))
+    return {
+        "chi2": squares,
+        "freedom": float(freedom),
+        "p_chi2": float(stats.chi2.sf(squares, freedom)) if freedom > 0 else np.nan,
+        "p_farthest": float(-np.expm1(residual.size * np.log1p(-alone))),
+        "p_order": _p_order(residual[np.argsort(q, kind="stable")]),
+    }
+
+
+def _p_order(residual: Array) -> float:
+    """Share of random orders in which neighbours differ by as little (von Neumann's ratio), (q_bin,) in order of q."""
+    if residual.size < FEWEST_IN_ORDER:
+        return np.nan
+
+    def roughness(x: Array) -> Array:
+        return np.sum(np.diff(x, axis=-1) ** 2, axis=-1)
+
+    shuffled = np.random.default_rng(0).permuted(np.tile(residual, (SHUFFLES, 1)), axis=1)
+    return float((1 + np.sum(roughness(shuffled) <= roughness(residual))) / (1 + SHUFFLES))
