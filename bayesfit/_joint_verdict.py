@@ -135,7 +135,9 @@ def _mixing(group: xr.Dataset, used: xr.Dataset, diverging: np.ndarray) -> Found
             for name, value in zip(group.parameter.values, group.r_hat.values, strict=True)
             if not value <= LARGEST_RHAT
         ]
-        found.append(("poor_mixing", f"R-hat {r_hat:.3f} > {LARGEST_RHAT} ({', '.join(apart) or 'of the bins own'})"))
+        found.append(
+            ("poor_mixing", f"R-hat {r_hat:.3f} > {LARGEST_RHAT} ({', '.join(apart) or 'parameters of the bins'})")
+        )
     if not np.min(ess) >= LEAST_ESS:
         found.append(("poor_mixing", f"ESS {np.min(ess):.0f} < {LEAST_ESS:.0f}"))
     if diverging.sum() > LARGEST_DIVERGENT_SHARE * diverging.size:

@@ -69,11 +69,9 @@ def check_link(
     curve = np.stack([curves.mean(axis=0), *np.quantile(curves, LEVELS, axis=0)])
     scale = _scale(link, joint, values)
     common = np.asarray(scale.back(np.mean(np.asarray(scale.to(values)), axis=0)))
-    nothing = np.full(common.size, np.nan)
     if link.kind == "smooth" or not np.all(np.isfinite(common)):
-        return Checked(
-            link, grid, curve, common, nothing, np.full((3, common.size), np.nan), dict.fromkeys(NUMBERS, np.nan)
-        )
+        nothing = np.full((4, common.size), np.nan)
+        return Checked(link, grid, curve, common, nothing[0], nothing[1:], dict.fromkeys(NUMBERS, np.nan))
     freed = _freed(link, joint, scale, common, points, draws, shared)
     residual = freed.residual / _wrong_errors(joint, points, freedom)
     telling = np.where(freed.sd < LEAST_TELLING, freed.sd, np.nan)
@@ -100,13 +98,15 @@ def refuted(checked: Checked, bins: Array) -> str:
         said.append(f"residuals that go with q (p {numbers['p_order']:.1g})")
     if not said:
         return ""
-    name, law = link.parameter, link.law.name if link.law is not None else ""
-    what = {"law": f"{name} does not follow the law {law!r}", "shared": f"the bins do not share {name}"}
-    words = what.get(link.kind, f"the bins' {name} have no common normal distribution")
-    remedy = {"law": "another law" if link.scatter else "scatter or another law", "shared": "'pooled'"}
-    remedy |= {"pooled": "'smooth'"}
-    text = f"{words}: {', '.join(said)}; farthest {', '.join(farthest(checked.residual, bins))}"
-    return f"{text}; try {remedy[link.kind]}" if link.kind in remedy else text
+    words, remedy = {
+        "law": (
+            f"{link.parameter} does not follow the law {described(link)!r}",
+            "another law" if link.scatter else "scatter or another law",
+        ),
+        "shared": (f"the bins do not share {link.parameter}", "'pooled'"),
+        "pooled": (f"the bins' {link.parameter} has no common normal distribution", "'smooth'"),
+    }[link.kind]
+    return f"{words}: {', '.join(said)}; farthest {', '.join(farthest(checked.residual, bins))}; try {remedy}"
 
 
 def farthest(residual: Array, bins: Array, most: int = NAMED) -> list[str]:
@@ -116,9 +116,10 @@ def farthest(residual: Array, bins: Array, most: int = NAMED) -> list[str]:
 
 
 def _finite(shared: Arrays) -> Arrays:
-    """Draws (sample, ...) of what the bins have in common, those alone that were made."""
+    """Draws (sample, ...) of what the bins have in common, those alone that were made; one of NaN where none was."""
     flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in shared.items()}
     made = np.all([np.isfinite(array).reshape(len(array), -1).all(axis=1) for array in flat.values()], axis=0)
+    made[0] |= not made.any()
     return {name: array[made] for name, array in flat.items()}
 
 
@@ -131,7 +132,9 @@ def _common(link: Link, q: Array, grid: Array, draws: Draws, shared: Arrays) -> 
         return both[:, : q.size], both[:, q.size :]
     if link.kind == "smooth":
         values = np.moveaxis(draws.values[name], 0, -1).reshape(-1, q.size)
-        values = values[np.isfinite(values).all(axis=1)]
+        made = np.isfinite(values).all(axis=1)
+        made[0] |= not made.any()
+        values = values[made]
         return values, values @ _interpolation(np.log(q), np.log(grid)).T
     value = shared[name if link.kind == "shared" else f"{name}_mean"]
     assert link.group is not None
@@ -201,13 +204,13 @@ def _inferred(link: Link, joint: Joint) -> int:
 def _numbers(residual: Array, inferred: int, q: Array) -> dict[str, float]:
     """See `NUMBERS`."""
     squares, freedom = float(np.sum(residual**2)), residual.size - inferred
-    alone = 2.0 * stats.norm.sf(np.max(np.abs(residual)))
+    alone = min(2.0 * stats.norm.sf(np.max(np.abs(residual))), 1.0 - 1e-12)
     return {
         "chi2": squares,
         "freedom": float(freedom),
         "p_chi2": float(stats.chi2.sf(squares, freedom)) if freedom > 0 else np.nan,
         "p_farthest": float(-np.expm1(residual.size * np.log1p(-alone))),
-        "p_order": _p_order(residual[np.argsort(q, kind="stable")]),
+        "p_order": _p_order(residual[np.argsort(q, kind="stable")]) if np.all(q > 0) else np.nan,
     }
 
 

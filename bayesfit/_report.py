@@ -76,7 +76,7 @@ def _common_rows(result: xr.DataTree) -> list[dict[str, Any]]:
         groups = array.coords[array.dims[0]].values if array.ndim > 2 else [None]
         known = {column: checks[column].values[place] for column in CHECKED}
         for group, draws in zip(groups, array.values.reshape(len(groups), -1), strict=True):
-            low, median, high = np.quantile(draws[np.isfinite(draws)], [0.025, 0.5, 0.975])
+            low, median, high = np.nanquantile(draws, [0.025, 0.5, 0.975]) if np.isfinite(draws).any() else [np.nan] * 3
             label = str(name) if group is None else f"{name}[{group}]"
             units = array.attrs.get("units", "1")
             rows.append({"parameter": label, "median": median, "low": low, "high": high, "units": units, **known})

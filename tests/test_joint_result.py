@@ -296,10 +296,13 @@ def test_a_joint_result_is_saved_summarised_and_drawn(healthy, hierarchical, tmp
         shown = CliRunner().invoke(_cli.app, ["show", str(path)]).stdout
         assert f"all bins together: {result['across'].joint_verdict.item()}" in shown
         assert "rate, bins farthest from what they have in common" in shown
-        picture = tmp_path / f"{number}.png"
-        drawn = CliRunner().invoke(_cli.app, ["plot", str(path), "-o", str(picture), "-b", "0"])
-        assert drawn.exit_code == 0, drawn.output
-        assert (tmp_path / f"{number}_across.png").stat().st_size > 10_000
+    drawn = CliRunner().invoke(
+        _cli.app, ["plot", str(tmp_path / "joint0.nc"), "-o", str(tmp_path / "x.png"), "-b", "0"]
+    )
+    assert drawn.exit_code == 0, drawn.output
+    assert drawn.output.split() == [str(tmp_path / "x.png"), str(tmp_path / "x_across.png")]
+    assert (tmp_path / "x_across.png").stat().st_size > 10_000
+    assert len(bayesfit.plot_across(hierarchical).axes) == 8
 
 
 def test_what_has_no_common_parameters_has_no_such_table(healthy):
