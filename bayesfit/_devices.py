@@ -50,6 +50,11 @@ class Spread:
             self._begin(_signature(shares[0]), shares)
         return self
 
+    def compiled(self, *share: Any) -> Any:
+        """The program for a share of these shapes on the device where it lies."""
+        self.start(*([array] for array in share))
+        return self.programs[_signature(share), _device(share)].result()
+
     def shapes(self, *arguments: Parts) -> Any:
         """Shapes and types of what one device makes of its share of these arguments; `start` it first."""
         return self.made[_signature(next(zip(*arguments, strict=True)))]
@@ -111,10 +116,22 @@ def on_one_device(
     """What a function makes of its arguments, pytrees of arrays, and of `static` values behind them; compiled once for
     each structure and each choice of these, and kept on disk. `identity` says in words what the arguments hold beside
     arrays; None where that is not known."""
+    return program_for(function, *arguments, static=static, identity=identity)(*arguments)
+
+
+def program_for(
+    function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...] = (), identity: str | None = None
+) -> Callable[..., Any]:
+    """The compiled program behind `on_one_device`, for arguments of these shapes."""
     leaves, structure = jax.tree.flatten(arguments)
     device = jax.local_devices()[0]
-    parts = ([jax.device_put(np.array(leaf), device)] for leaf in leaves)
-    return _whole(function, structure, static, identity)(*parts)[0]
+    parts = [jax.device_put(np.array(leaf), device) for leaf in leaves]
+    program = _whole(function, structure, static, identity).compiled(*parts)
+    return lambda *given: program(*(_placed(leaf, device) for leaf in jax.tree.leaves(given)))
+
+
+def _placed(leaf: Any, device: jax.Device) -> Any:
+    return leaf if isinstance(leaf, jax.Array) and leaf.committed else jax.device_put(np.array(leaf), device)
 
 
 @lru_cache(maxsize=64)

@@ -21,22 +21,17 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
 
-from bayesfit._devices import CPU_OPTIONS, TRACING, take
-from bayesfit._posterior import Bin, Posterior
+from bayesfit._across import constrained
+from bayesfit._joint import Joint, compiled, program_of
+from bayesfit._posterior import Bin, Values, to_coordinate
 
 NUDGE = 1e-3  # of the finite differences, in units of the coordinates
 UNITS = (1e-3, 1.0)  # of the distance from the common value: a guess of the bin's own width
 FARTHEST = 10.0  # distance at which own values are looked for
 
 Array = np.ndarray
+Arrays = dict[str, Array]
 Slope = Callable[[Array], tuple[float, Array]]  # a function's value and gradient
-
-
-class Scale(NamedTuple):
-    """On which distances from the common value are measured: the coordinate `to(value)`, and the value `back` there."""
-
-    to: Callable[[Any], Any]
-    back: Callable[[Any], Any]
 
 
 class Freed(NamedTuple):
@@ -49,48 +44,47 @@ class Freed(NamedTuple):
     residual: Array
 
 
+def scale_to(kind: str, joint: Joint, parameter: str, value: Any) -> Any:
+    """A parameter's value on the scale of this kind: "log", "plain", or "pooled", that of its prior's coordinate."""
+    if kind == "pooled":
+        return to_coordinate(joint.priors[parameter], value)
+    return jnp.log(value) if kind == "log" else value
+
+
+def scale_back(kind: str, joint: Joint, parameter: str, z: Any) -> Any:
+    """The value where a parameter is at z on the scale of this kind."""
+    if kind == "pooled":
+        return constrained(joint.priors[parameter], z)
+    return jnp.exp(z) if kind == "log" else z
+
+
 def freed_bins(
-    posterior: Posterior,
-    bins: Bin,
+    joint: Joint,
+    linked: Arrays,
     parameter: str,
-    scale: Scale,
+    kind: str,
     scatter: float,
-    own: dict[str, Array],
+    own: Arrays,
     guess: tuple[Array, Array],
 ) -> Freed:
     """Every bin freed in one parameter.
 
     Args:
-        posterior: of one bin given the linked values, which `bins.fixed` holds.
-        scale: of the parameter.
+        linked: every linked parameter's value in each bin (q_bin,), by name.
+        kind: the parameter's scale.
         scatter: the sd on it that the link allows; 0 where it allows none.
         own: the bins' own other parameters (q_bin,) to start from.
         guess: the bins' own values and their standard errors (q_bin,) to start from; NaN where there is none.
     """
+    static = parameter, kind
+    starts, distances, units = map(np.asarray, compiled(_starts, joint, linked, own, guess, static=static))
+    joint, linked = jax.device_put((joint, linked), jax.local_devices()[0])
+    first = np.concatenate([[0.0], starts[0]])
+    program = program_of(_slope, joint, linked, first, 0, 1.0, 1.0, static=static)
 
-    def start(own: dict[str, Any], bin: Bin, guess: tuple[Any, Any]) -> tuple[Any, Any, Any]:
-        values = {**own, **bin.fixed}
-        z = posterior.unconstrain_curve(values, bin), posterior.unconstrain_noise(values, bin)
-        distance = scale.to(guess[0]) - scale.to(bin.fixed[parameter])
-        return jnp.concatenate(z), distance, guess[1] * jnp.abs(jax.grad(scale.to)(guess[0]))
-
-    def potential(x: Any, bin: Bin, unit: Any, penalty: Any) -> Any:
-        """At the distance x[0] in this unit and the bin's own coordinates x[1:]; with the prior of that distance where
-        the unit is the link's scatter."""
-        value = scale.back(scale.to(bin.fixed[parameter]) + unit * x[0])
-        there = bin._replace(fixed={**bin.fixed, parameter: value})
-        return posterior.potential(x[1:], there) + 0.5 * penalty * x[0] ** 2
-
-    with TRACING:
-        starts, distances, units = map(np.asarray, jax.jit(jax.vmap(start))(own, bins, guess))
-        lowered = jax.jit(jax.value_and_grad(potential)).lower(
-            np.zeros(1 + starts.shape[1]), take(bins, np.array(0)), 1.0, 1.0
-        )
-    program = lowered.compile(CPU_OPTIONS if jax.default_backend() == "cpu" else None)
-
-    def at(bin: Bin, unit: float, penalty: float) -> Slope:
+    def at(place: int, unit: float, penalty: float) -> Slope:
         def slope(x: Array) -> tuple[float, Array]:
-            value, gradient = program(x, bin, unit, penalty)
+            value, gradient = program(joint, linked, x, place, unit, penalty)
             return float(value), np.asarray(gradient)
 
         return slope
@@ -99,10 +93,41 @@ def freed_bins(
     distances = np.clip(np.nan_to_num(distances), -FARTHEST, FARTHEST)
     rows = []
     for place, (z, distance, unit) in enumerate(zip(starts, distances, units, strict=True)):
-        bin = take(bins, np.array(place))
-        x, sd, residual = _freed(at(bin, scatter, 1.0), at(bin, unit, 0.0), z, distance / unit)
+        x, sd, residual = _freed(at(place, scatter, 1.0), at(place, unit, 0.0), z, distance / unit)
         rows.append((unit * x, unit * sd, residual))
     return Freed(*np.reshape(rows, (-1, 3)).T)
+
+
+def _starts(joint: Joint, linked: Values, own: Values, guess: tuple[Any, Any], parameter: str, kind: str) -> Any:
+    """Coordinates of each bin's own parameters, and the guess as a distance from the common value, with its sd."""
+
+    def one(own: Values, bin: Bin, guess: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+        values = {**own, **bin.fixed}
+        z = joint.own.unconstrain_curve(values, bin), joint.own.unconstrain_noise(values, bin)
+
+        def to(value: Any) -> Any:
+            return scale_to(kind, joint, parameter, value)
+
+        distance = to(guess[0]) - to(bin.fixed[parameter])
+        return jnp.concatenate(z), distance, guess[1] * jnp.abs(jax.grad(to)(guess[0]))
+
+    return jax.vmap(one)(own, joint.at(linked), guess)
+
+
+def _slope(
+    joint: Joint, linked: Values, x: Any, place: Any, unit: Any, penalty: Any, parameter: str, kind: str
+) -> tuple[Any, Any]:
+    """One bin's potential and its gradient, at the distance x[0] in this unit and the bin's own coordinates x[1:]; with
+    the prior of that distance where the unit is the link's scatter."""
+    bin = jax.tree.map(lambda array: array[place], joint.at(linked))
+
+    def potential(x: Any) -> Any:
+        middle = scale_to(kind, joint, parameter, bin.fixed[parameter])
+        value = scale_back(kind, joint, parameter, middle + unit * x[0])
+        there = bin._replace(fixed={**bin.fixed, parameter: value})
+        return joint.own.potential(x[1:], there) + 0.5 * penalty * x[0] ** 2
+
+    return jax.value_and_grad(potential)(x)
 
 
 def _freed(held: Slope, free: Slope, z: Array, guess: float) -> tuple[float, float, float]:

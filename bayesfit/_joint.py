@@ -19,7 +19,7 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfit._across import Link
-from bayesfit._devices import on_one_device
+from bayesfit._devices import on_one_device, program_for
 from bayesfit._errors import SettingsError
 from bayesfit._keys import AMPLITUDES, key_for
 from bayesfit._posterior import Bin, Coordinates, Override, Posterior, Values
@@ -35,13 +35,14 @@ Point = dict[str, Any]
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("bins", "links", "given", "fixed", "amplitudes", "closed"),
-    meta_fields=("whole", "own", "families"),
+    meta_fields=("whole", "own", "families", "sites"),
 )
 @dataclass(frozen=True)
 class Joint:
     """The joint posterior of some bins. `whole` is the posterior of one bin by itself, `own` that given the linked
     values; `links` are those that are sampled, `closed` those of `amplitudes` that are integrated out; `given`, with
-    `families`, and `fixed`: priors and values of what the bins have in common.
+    `families`, and `fixed`: priors and values of what the bins have in common; `sites`: the shapes of the coordinates
+    of these.
 
     Distributions of NumPyro are no part of it: the order of what they are made of is not the same in all processes.
     """
@@ -55,6 +56,7 @@ class Joint:
     fixed: dict[str, Any]
     amplitudes: SharedAmplitudes | None = None
     closed: tuple[Link, ...] = ()
+    sites: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def all_links(self) -> tuple[Link, ...]:
@@ -76,16 +78,16 @@ class Joint:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the coordinates, by name."""
-        return {**self.site_shapes(), OWN: (self.count, len(self.own.names))}
+        return {**dict(self.sites), OWN: (self.count, len(self.own.names))}
 
     @property
     def dimensions(self) -> int:
         """The number of coordinates."""
         return sum(int(np.prod(shape)) for shape in self.shapes.values())
 
-    def site_shapes(self, links: tuple[Link, ...] | None = None) -> dict[str, tuple[int, ...]]:
-        """Shapes of the coordinates of what the bins have in common, by name; of some links, or of all."""
-        some = self if links is None else replace(self, links=links)
+    def site_shapes(self, links: tuple[Link, ...]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the coordinates that these links sample, by name."""
+        some = replace(self, links=links)
         found = jax.eval_shape(lambda: some.run(key=jax.random.key(0))[1].z)
         return {name: z.shape for name, z in found.items()}
 
@@ -120,6 +122,10 @@ class Joint:
         potential = jnp.sum(jax.vmap(self.own.potential)(z, bins)) - log_density
         return jnp.where(jnp.isnan(potential), jnp.inf, potential)
 
+    def slope(self, vector: Any) -> tuple[Any, Any]:
+        """The potential and its gradient at a vector (dimension,)."""
+        return jax.value_and_grad(lambda vector: self.potential(self.point(vector)))(vector)
+
     def at(self, values: Values) -> Bin:
         """The bins at linked values (q_bin,) by name."""
         return _with(self.bins, values)
@@ -148,6 +154,11 @@ class Joint:
 def compiled(function: Any, joint: Joint, *arguments: Any, static: tuple[Any, ...] = ()) -> Any:
     """What a function makes of a joint posterior and other arrays; compiled once for all of one kind and shape."""
     return on_one_device(function, joint, *arguments, static=static, identity=joint.identity)
+
+
+def program_of(function: Any, joint: Joint, *arguments: Any, static: tuple[Any, ...] = ()) -> Any:
+    """The program behind `compiled`, for arguments of these shapes."""
+    return program_for(function, joint, *arguments, static=static, identity=joint.identity)
 
 
 def _with(bins: Bin, values: Values) -> Bin:
@@ -206,6 +217,7 @@ def joint_posterior(
     values = {name: dict(prior.values) for name, prior in given.items()}
     closed = tuple(link for link in links if link.parameter in shared)
     joint = Joint(whole, own, bins, sampled, families, values, dict(fixed), amplitudes, closed)
+    joint = replace(joint, sites=tuple(joint.site_shapes(sampled).items()))
     if not joint.dimensions:
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the law free")
     return joint

@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.hmc import hmc
+from numpyro.infer.util import ParamInfo
 
 from bayesfit import _convergence
+from bayesfit._devices import on_one_device
 from bayesfit._joint import Joint, compiled, draw_all
 from bayesfit._joint_start import Frame, Start
 from bayesfit._sample import FEWEST_DRAWS, LARGEST_RHAT, LEAST_ESS, STATS, Draws
@@ -46,7 +48,8 @@ def sample_joint(
     parameter has not converged goes on to chains of twice the length, of which every second draw is kept, and so on.
     After a wish to stop, draws that were not made are NaN."""
     plan = plan_for(joint, start)
-    state = compiled(_begin, joint, start.frame, start.u, _key_data(seed, len(start.u)), static=plan)
+    first = start.u, start.potential, start.gradient, _key_data(seed, len(start.u))
+    state = on_one_device(_begin, *first, static=plan, identity="NUTS")
     made: list[Arrays] = []
     kept, convergence, thin = np.zeros((0, 0, 0)), (np.nan,) * 3, 1
     stats: Arrays = {}
@@ -74,40 +77,35 @@ def _progress(joint: Joint, made: int, draws: int, convergence: Any, done: bool 
     return Progress("sample", joint.count, bins_done, made, draws, convergence[0], share=made / draws)
 
 
-def _kernel(joint: Joint, frame: Frame, u: Any, plan: Plan) -> tuple[Any, Any]:
-    """NumPyro's functions that begin a chain (u, key) and advance it (state)."""
+def _kernel(plan: Plan) -> tuple[Any, Any]:
+    """NumPyro's functions that begin a chain (u, potential, gradient, key), and that advance it."""
 
     def potential(joint: Joint, frame: Frame) -> Any:
         return lambda u: joint.potential(joint.point(frame.vector(u)))
 
-    start, step = hmc(potential_fn_gen=potential, algo="NUTS")
+    start, step = hmc(potential_fn_gen=lambda *args: potential(*args) if args else None, algo="NUTS")
 
-    def begin(u: Any, key: Any) -> Any:
-        return start(
-            u,
-            plan.warmup,
-            dense_mass=plan.dense,
-            target_accept_prob=TARGET_ACCEPT,
-            model_args=(joint, frame),
-            rng_key=key,
-        )
+    def begin(u: Any, potential: Any, gradient: Any, key: Any) -> Any:
+        first = ParamInfo(u, potential, gradient)
+        return start(first, plan.warmup, dense_mass=plan.dense, target_accept_prob=TARGET_ACCEPT, rng_key=key)
 
-    jax.eval_shape(begin, u, jax.random.PRNGKey(0))  # `step` adapts as the last call of `start` has said
-    return begin, lambda state: step(state, model_args=(joint, frame))
+    return begin, step
 
 
-def _begin(joint: Joint, frame: Frame, u: Any, key_data: Any, *plan: Any) -> Any:
-    """The chains' first states; `u` (chain, dimension)."""
-    begin, _ = _kernel(joint, frame, u[0], Plan(*plan))
-    return jax.vmap(begin)(u, key_data)
+def _begin(u: Any, potential: Any, gradient: Any, key_data: Any, *plan: Any) -> Any:
+    """The chains' first states, at `u` (chain, dimension)."""
+    begin, _ = _kernel(Plan(*plan))
+    return jax.vmap(begin)(u, potential, gradient, key_data)
 
 
 def _advance(joint: Joint, frame: Frame, state: Any, *plan: Any) -> tuple[Any, Any]:
     """The chains' states after CHUNK transitions, and what was drawn on the way (chain, CHUNK, ...)."""
-    _, step = _kernel(joint, frame, state.z[0], Plan(*plan))
+    begin, step = _kernel(Plan(*plan))
+    one_of = state.z[0], state.potential_energy[0], state.z_grad[0], jax.random.PRNGKey(0)
+    jax.eval_shape(begin, *one_of)  # `step` adapts as the last call of `begin` has said
 
     def one(state: Any, _: Any) -> tuple[Any, Any]:
-        state = jax.vmap(step)(state)
+        state = jax.vmap(lambda chain: step(chain, model_args=(joint, frame)))(state)
         return state, {
             "u": state.z,
             "potential": state.potential_energy,

@@ -10,15 +10,15 @@ misleads elsewhere. The coordinates are then measured one by one, and a longer w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
+from scipy.optimize import minimize
 
-from bayesfit._joint import OWN, Joint, compiled
+from bayesfit._joint import OWN, Joint, compiled, program_of
 from bayesfit._point import PointEstimate
 from bayesfit._posterior import Bin
 
@@ -26,13 +26,14 @@ SCOUTS = 1024
 LEAST_SD = 0.05  # of a bin's own fit, relative
 SMALL = -2.3  # log of a tenth, the first guess of a scale
 STEP = 1e-5  # of the finite differences of gradients
-DESCENT, MEMORY = 300, 20  # steps of L-BFGS, and how many it remembers
-TOLERANCE = 1e-6
+DESCENT = 300  # steps of L-BFGS
+HIGHEST = 1e30  # what stands for a potential that is not finite on the way down
 DENSE = 300  # dimensions up to which the coordinates are turned, and not only stretched
 CURVATURE = 1e-2, 1e14  # bounds; priors have a curvature of about 1
 WORSE = 10.0  # nats above the best mode at which a chain begins there instead
 
 Array = np.ndarray
+Slope = Callable[[Array], tuple[float, Array]]  # the potential and its gradient
 
 
 class Frame(NamedTuple):
@@ -48,31 +49,56 @@ class Frame(NamedTuple):
 
 
 class Start(NamedTuple):
-    """`u` (chain, dimension): where each chain begins in its `frame`; `turned` where the frame is that of a mode's
-    whole curvature; `how`, in words."""
+    """`u` (chain, dimension): where each chain begins in its `frame`, with `potential` (chain,) and `gradient` (chain,
+    dimension) there; `turned` where the frame is that of a mode's whole curvature; `how`, in words."""
 
     frame: Frame
     u: Array
+    potential: Array
+    gradient: Array
     turned: bool
     how: str
 
 
+def slopes(joint: Joint) -> Slope:
+    """The compiled potential and its gradient, at a vector (dimension,)."""
+    joint = jax.device_put(joint, jax.local_devices()[0])
+    program = program_of(Joint.slope, joint, np.zeros(joint.dimensions))
+
+    def slope(vector: Array) -> tuple[float, Array]:
+        value, gradient = program(joint, vector)
+        return float(value), np.asarray(gradient)
+
+    return slope
+
+
 def find_start(joint: Joint, points: PointEstimate, hierarchical: bool, chains: int, seed: int) -> Start:
     """Begin one chain at each of the best places found."""
-    free = np.asarray(joint.vector({name: jnp.full(s, not is_scale(name), float) for name, s in joint.shapes.items()}))
-    first = _nearest(joint, points, chains, seed)
-    modes, potentials, curvature = map(np.asarray, compiled(_descend, joint, jnp.asarray(first), free, _colours(joint)))
-    best = int(np.nanargmin(potentials)) if np.isfinite(potentials).any() else 0
-    noise = np.random.default_rng([seed, 1]).standard_normal(modes.shape)
+    free = np.asarray(joint.vector({name: np.full(s, not is_scale(name), float) for name, s in joint.shapes.items()}))
+    slope, colours = slopes(joint), _colours(joint)
+    modes = [_descend(slope, start, free, colours) for start in _nearest(joint, points, chains, seed)]
+    potentials = np.array([slope(mode)[0] for mode in modes])
+    best = modes[int(np.argmin(np.where(np.isfinite(potentials), potentials, np.inf)))]
+    found, noise = np.array(modes), np.random.default_rng([seed, 1]).standard_normal((chains, best.size))
     if not hierarchical:
-        near = np.where(np.isfinite(potentials), potentials, np.inf) < potentials[best] + WORSE
-        modes = np.where(near[:, None], modes, modes[best])
-    if hierarchical or joint.dimensions > DENSE:
-        frame = Frame(modes[best], _bounded(curvature[best]) ** -0.5)
+        near = np.where(np.isfinite(potentials), potentials, np.inf) < np.nanmin(potentials) + WORSE
+        found = np.where(near[:, None], found, best)
+    sd = _bounded(_diagonal(slope, best, colours)) ** -0.5
+    if hierarchical or best.size > DENSE:
+        frame = Frame(best, sd)
         how = "modes given small scales, coordinates measured one by one" if hierarchical else "modes"
-        return Start(frame, _inverse(frame, modes) + free * noise, False, how)
-    frame = Frame(modes[best], _root(np.asarray(compiled(_hessian, joint, modes[best], curvature[best]))))
-    return Start(frame, _inverse(frame, modes) + noise, True, "modes and their curvature")
+        return _begun(slope, frame, _inverse(frame, found), free * noise, False, how)
+    frame = Frame(best, _root(_hessian(slope, best, 1e-2 * sd)))
+    return _begun(slope, frame, _inverse(frame, found), noise, True, "modes and their curvature")
+
+
+def _begun(slope: Slope, frame: Frame, modes: Array, noise: Array, turned: bool, how: str) -> Start:
+    """Chains that begin about their modes (chain, dimension), or on them where the density about one is not finite."""
+    u = modes + noise
+    u = np.where(np.isfinite([slope(frame.vector(one))[0] for one in u])[:, None], u, modes)
+    at = [slope(frame.vector(one)) for one in u]
+    gradient = [g @ frame.root if frame.root.ndim == 2 else g * frame.root for _, g in at]
+    return Start(frame, u, np.array([value for value, _ in at]), np.array(gradient), turned, how)
 
 
 def is_scale(name: str) -> bool:
@@ -156,59 +182,39 @@ def _colours(joint: Joint) -> Array:
     return np.array([joint.vector({**nothing, **chosen}) for chosen in sets])
 
 
-def _gradient(joint: Joint) -> Any:
-    return jax.grad(lambda vector: joint.potential(joint.point(vector)))
-
-
-def _diagonal(joint: Joint, vector: Any, colours: Any) -> Any:
+def _diagonal(slope: Slope, vector: Array, colours: Array) -> Array:
     """Second derivatives (dimension,) of the potential, one coordinate at a time."""
-    gradient = _gradient(joint)
-
-    def one(colour: Any) -> Any:
-        return colour * (gradient(vector + STEP * colour) - gradient(vector - STEP * colour)) / (2.0 * STEP)
-
-    return jnp.sum(jax.lax.map(one, colours), axis=0)
+    rows = [colour * (slope(vector + STEP * colour)[1] - slope(vector - STEP * colour)[1]) for colour in colours]
+    return np.sum(rows, axis=0) / (2.0 * STEP)
 
 
-def _bounded(curvature: Any) -> Any:
-    return jnp.clip(jnp.nan_to_num(jnp.abs(curvature), nan=1.0, posinf=1.0), *CURVATURE)
+def _bounded(curvature: Array) -> Array:
+    return np.clip(np.nan_to_num(np.abs(curvature), nan=1.0, posinf=1.0), *CURVATURE)
 
 
-def _descend(joint: Joint, starts: Any, free: Any, colours: Any) -> tuple[Any, Any, Any]:
-    """From each start (chain, dimension) down to a mode, coordinates that are not `free` held: where, the potential
-    there, and the second derivatives."""
-    solver: Any = optimistix.LBFGS(rtol=TOLERANCE, atol=TOLERANCE, history_length=MEMORY)
+def _descend(slope: Slope, start: Array, free: Array, colours: Array) -> Array:
+    """From a start (dimension,) down to a mode, coordinates that are not `free` held, each measured by the curvature at
+    the start."""
+    scale = free * _bounded(_diagonal(slope, start, colours)) ** -0.5
 
-    def potential(u: Any, frame: Frame) -> Any:
-        return joint.potential(joint.point(frame.vector(free * u)))
+    def stretched(u: Array) -> tuple[float, Array]:
+        value, gradient = slope(start + scale * u)
+        return value if np.isfinite(value) else HIGHEST, np.nan_to_num(scale * gradient)
 
-    def one(start: Any) -> tuple[Any, Any, Any]:
-        frame = Frame(start, _bounded(_diagonal(joint, start, colours)) ** -0.5)
-        found = optimistix.minimise(
-            potential, solver, jnp.zeros_like(start), args=frame, max_steps=DESCENT, throw=False
-        ).value
-        better = potential(found, frame) < potential(jnp.zeros_like(start), frame)
-        vector = frame.vector(jnp.where(better, free * found, 0.0))
-        return vector, joint.potential(joint.point(vector)), _diagonal(joint, vector, colours)
-
-    return jax.lax.map(one, starts)
+    with np.errstate(all="ignore"):
+        found = minimize(stretched, np.zeros_like(start), jac=True, method="L-BFGS-B", options={"maxiter": DESCENT})
+    return start + scale * found.x if found.fun < stretched(np.zeros_like(start))[0] else start
 
 
-def _hessian(joint: Joint, vector: Any, curvature: Any) -> Any:
-    """Second derivatives (dimension, dimension) of the potential, by central differences of gradients a hundredth of a
-    standard deviation apart."""
-    gradient, steps = _gradient(joint), 1e-2 * _bounded(curvature) ** -0.5
-
-    def one(step: Any) -> Any:
-        return (gradient(vector + step) - gradient(vector - step)) / (2.0 * jnp.sum(step))
-
-    found = jax.lax.map(one, jnp.diag(steps))
-    return 0.5 * (found + found.T)
+def _hessian(slope: Slope, vector: Array, steps: Array) -> Array:
+    """Second derivatives (dimension, dimension) of the potential, by central differences of gradients."""
+    rows = [(slope(vector + step)[1] - slope(vector - step)[1]) / (2.0 * step.sum()) for step in np.diag(steps)]
+    return 0.5 * (np.array(rows) + np.array(rows).T)
 
 
 def _root(hessian: Array) -> Array:
     """A root (dimension, dimension) of the inverse of a matrix, made positive, whatever the units."""
-    scale = np.asarray(_bounded(np.diagonal(hessian))) ** -0.5
+    scale = _bounded(np.diagonal(hessian)) ** -0.5
     values, vectors = np.linalg.eigh(np.nan_to_num(hessian * scale * scale[:, None]))
     return scale[:, None] * vectors * np.clip(np.abs(values), 1e-8, None) ** -0.5
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from bayesfit._across import Link, constrained
-from bayesfit._freed import Freed, Scale, freed_bins
+from bayesfit._across import Link
+from bayesfit._devices import on_one_device
+from bayesfit._freed import Freed, freed_bins, scale_back, scale_to
 from bayesfit._joint import Joint
 from bayesfit._point import PointEstimate
-from bayesfit._posterior import Override, to_coordinate
+from bayesfit._posterior import Override, Values
 from bayesfit._sample import Draws
 from bayesfit._verdict import LEAST_P
 
@@ -67,16 +67,17 @@ def check_link(
     grid = np.geomspace(q.min(), q.max(), CURVE_POINTS) if np.all(q > 0) else np.full(2, np.nan)
     values, curves = _common(link, q, grid, draws, _finite(shared))
     curve = np.stack([curves.mean(axis=0), *np.quantile(curves, LEVELS, axis=0)])
-    scale = _scale(link, joint, values)
-    common = np.asarray(scale.back(np.mean(np.asarray(scale.to(values)), axis=0)))
+    kind, name = _kind(link, values), link.parameter
+    common = np.asarray(scale_back(kind, joint, name, np.mean(scale_to(kind, joint, name, values), axis=0)))
     if link.kind == "smooth" or not np.all(np.isfinite(common)):
         nothing = np.full((4, common.size), np.nan)
         return Checked(link, grid, curve, common, nothing[0], nothing[1:], dict.fromkeys(NUMBERS, np.nan))
-    freed = _freed(link, joint, scale, common, points, draws, shared)
+    freed = _freed(link, joint, kind, common, points, draws, shared)
     residual = freed.residual / _wrong_errors(joint, points, freedom)
     telling = np.where(freed.sd < LEAST_TELLING, freed.sd, np.nan)
-    middle = np.asarray(scale.to(common)) + freed.distance
-    own = np.stack([np.asarray(scale.back(middle + sds * telling)) for sds in (0.0, *stats.norm.ppf(LEVELS))])
+    middle = np.asarray(scale_to(kind, joint, name, common)) + freed.distance
+    sds = (0.0, *stats.norm.ppf(LEVELS))
+    own = np.stack([np.asarray(scale_back(kind, joint, name, middle + sd * telling)) for sd in sds])
     return Checked(link, grid, curve, common, residual, own, _numbers(residual, _inferred(link, joint), q))
 
 
@@ -145,11 +146,14 @@ def _common(link: Link, q: Array, grid: Array, draws: Draws, shared: Arrays) -> 
 
 def _of_law(link: Link, q: Array, shared: Arrays) -> Array:
     """The law's values (sample, q) without scatter."""
-    assert link.law is not None
-    program, tau = link.law.program, jnp.asarray(link.tau)
     scalars = {name: array for name, array in shared.items() if array.ndim == 1}
-    one = jax.jit(jax.vmap(lambda values: Override(program, values, {})(jnp.asarray(q), tau)))
-    return np.asarray(one(scalars))
+    return np.asarray(on_one_device(_law_at, link, q, scalars, identity=link.identity))
+
+
+def _law_at(link: Link, q: Any, scalars: Values) -> Any:
+    assert link.law is not None
+    program = link.law.program
+    return jax.vmap(lambda values: Override(program, values, {})(q, link.tau))(scalars)
 
 
 def _interpolation(x: Array, wanted: Array) -> Array:
@@ -157,24 +161,17 @@ def _interpolation(x: Array, wanted: Array) -> Array:
     return np.stack([np.interp(wanted, np.sort(x), row) for row in np.eye(x.size)[np.argsort(x)].T], axis=1)
 
 
-def _scale(link: Link, joint: Joint, values: Array) -> Scale:
-    """That of the link's deviations: the unconstrained one of its prior where bins are pooled, else the logarithm, or
-    the value itself where it may be negative."""
-    if link.kind == "pooled":
-        prior = joint.priors[link.parameter]
-        return Scale(lambda x: to_coordinate(prior, x), lambda z: constrained(prior, z))
-    if np.all(values > 0):
-        return Scale(jnp.log, jnp.exp)
-    return Scale(lambda x: x, lambda x: x)
+def _kind(link: Link, values: Array) -> str:
+    """The scale of the link's deviations: the unconstrained one of its prior where bins are pooled, else the logarithm,
+    or the value itself where it may be negative."""
+    return "pooled" if link.kind == "pooled" else "log" if np.all(values > 0) else "plain"
 
 
 def _freed(
-    link: Link, joint: Joint, scale: Scale, common: Array, points: PointEstimate, draws: Draws, shared: Arrays
+    link: Link, joint: Joint, kind: str, common: Array, points: PointEstimate, draws: Draws, shared: Arrays
 ) -> Freed:
     means = {name: np.nanmean(values, axis=(1, 2)) for name, values in draws.values.items()}
     linked = {other.parameter: means[other.parameter] for other in joint.all_links} | {link.parameter: common}
-    bins = jax.tree.map(np.asarray, joint.bins)
-    bins = bins._replace(fixed={**bins.fixed, **linked})
     spread = shared.get(f"{link.parameter}_{'spread' if link.kind == 'pooled' else 'scatter'}")
     scatter = 0.0 if spread is None or not (link.scatter or link.kind == "pooled") else float(np.nanmean(spread))
     nothing = np.full(common.size, np.nan)
@@ -182,7 +179,7 @@ def _freed(
         np.asarray(table.get(link.parameter, nothing)) for table in (points.solution.values, points.solution.sd)
     )
     own = {name: means[name] for name in joint.own.names}
-    return freed_bins(joint.own, bins, link.parameter, scale, scatter, own, (guess[0], guess[1]))
+    return freed_bins(joint, linked, link.parameter, kind, scatter, own, (guess[0], guess[1]))
 
 
 def _wrong_errors(joint: Joint, points: PointEstimate, freedom: Array) -> Array:

@@ -11,7 +11,7 @@ from test_joint import BINS, TAU, Q, data
 
 from bayesfit._across import parse_across
 from bayesfit._joint import joint_posterior
-from bayesfit._joint_start import _gradient
+from bayesfit._joint_start import slopes
 from bayesfit._prepare import prepare
 
 BY_SECTOR = {"kind": "shared", "by": "sector"}
@@ -121,7 +121,7 @@ def test_gradients_are_right(across):
         potential = jax.jit(lambda vector: joint.potential(joint.point(vector)))
         step = 1e-5 * np.eye(len(vector))
         expected = [(potential(vector + s) - potential(vector - s)) / 2e-5 for s in step]
-        np.testing.assert_allclose(_gradient(joint)(vector), expected, rtol=1e-6, atol=1e-4)
+        np.testing.assert_allclose(slopes(joint)(np.asarray(vector))[1], expected, rtol=1e-6, atol=1e-4)
 
 
 def test_shared_amplitudes_are_drawn_from_their_conditional_distribution(both):
@@ -159,4 +159,4 @@ def test_what_has_no_closed_form_is_sampled(across, noise, names):
         joint = joint_of(across, noise)
         assert (joint.amplitudes.names if joint.amplitudes else None) == names
         assert {*joint.names} == {"rate", *across}
-        assert set(joint.site_shapes()) == {"D", *across} - set(names or ())
+        assert set(joint.shapes) == {"_own"} | {"D", *across} - set(names or ())
