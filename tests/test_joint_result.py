@@ -13,16 +13,15 @@ from scipy.optimize import minimize_scalar
 from typer.testing import CliRunner
 
 import bayesfit
-from bayesfit import _cli, _joint, _link_check
+from bayesfit import _cli, _joint_sample, _link_check
 from bayesfit._across import parse_across
-from bayesfit._freed import Scale, freed_bins
+from bayesfit._freed import freed_bins
 from bayesfit._joint import joint_posterior
 from bayesfit._prepare import prepare
 
 D, BETA, BINS, ERROR = 2.0e4, 0.9, 8, 0.006
 TAU = np.geomspace(1e-4, 10.0, 40)
 Q = np.geomspace(2e-3, 2e-2, BINS)
-LOG = Scale(jax.numpy.log, jax.numpy.exp)
 ACROSS = {"rate": "diffusion", "beta": "shared"}
 
 
@@ -43,14 +42,14 @@ def sampled():
 @pytest.fixture(scope="module")
 def healthy(sampled):
     """A joint fit of bins that follow their law."""
-    original = _joint.sample_joint
+    original = _joint_sample.sample_joint
 
     def kept(*arguments):
         sampled["draws"], sampled["shared"] = made = original(*arguments)
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_joint, "sample_joint", kept)
+        patch.setattr(_joint_sample, "sample_joint", kept)
         return bayesfit.fit(data(), noise="stated", across=ACROSS, draws=250, include=("log_likelihood",))
 
 
@@ -62,7 +61,7 @@ def fitted_again(healthy, sampled, monkeypatch):
         def sample_joint(*arguments):
             return change(*deepcopy((sampled["draws"], sampled["shared"])))
 
-        monkeypatch.setattr(_joint, "sample_joint", sample_joint)
+        monkeypatch.setattr(_joint_sample, "sample_joint", sample_joint)
         return bayesfit.fit(data() if curves is None else curves, noise="stated", across=ACROSS, draws=250)
 
     return again
@@ -81,8 +80,8 @@ def hierarchical():
         "baseline": {"kind": "shared", "by": np.arange(BINS) % 2},
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_joint, "WARMUP", 100, raising=False)
-        patch.setattr(_joint, "THINNINGS", (1,), raising=False)
+        patch.setattr(_joint_sample, "WARMUP", {True: 100, False: 100})
+        patch.setattr(_joint_sample, "THINNINGS", (1,))
         return bayesfit.fit(data(rate, beta), noise="stated", across=across, draws=20, chains=2)
 
 
@@ -93,12 +92,12 @@ def freed(curves, noise, scatter=0.0, common=D * Q**2):
     with jax.enable_x64(True):
         problem = prepare(curves, "stretched_exponential", noise)
         joint = joint_posterior(problem, problem.bins, parse_across(ACROSS, curves), {}, {})
-        bins = jax.tree.map(np.asarray, joint.bins)
-        count = len(bins.y)
-        bins = bins._replace(fixed={**bins.fixed, "rate": common, "beta": np.full(count, BETA)})
+        count = joint.count
+        linked = {"rate": common, "beta": np.full(count, BETA)}
+        bins = jax.tree.map(np.asarray, joint.at(linked))
         own = {"error_scale": np.ones(count)} if noise == "scaled" else {}
         guess = np.full((2, count), np.nan)
-        found = freed_bins(joint.own, bins, "rate", LOG, scatter, own, tuple(guess))
+        found = freed_bins(joint, linked, "rate", "log", scatter, own, tuple(guess))
 
         def potential(bin, x, z=()):
             one = jax.tree.map(lambda array: array[bin], bins)
