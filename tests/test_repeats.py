@@ -153,8 +153,7 @@ def test_an_average_says_what_it_is_of():
 def test_a_stack_of_averages_is_fitted_and_saved(tmp_path):
     averages = [bayesfit.average(planted(seed, faults={2: FAULTS["dust"]})).isel(q_bin=[1, 4]) for seed in (7, 8)]
     whole = bayesfit.stack(averages, names=["before", "after"])
-    result = bayesfit.fit(whole, "single_exponential", fixed={"baseline": 1.0}, draws=50, target_ess=0)
-    single = bayesfit.fit(averages[1], "single_exponential", fixed={"baseline": 1.0}, draws=50, target_ess=0)
+    result, single = (bayesfit.fit(data, noise="stated", draws=300) for data in (whole, averages[1]))
     again = bayesfit.load(bayesfit.save(result, tmp_path / "stack.nc"))
     np.testing.assert_array_equal(again["posterior"].rate[..., 2:], single["posterior"].rate.astype(np.float32))
     assert again["posterior"].source.values.tolist() == ["before"] * 2 + ["after"] * 2
