@@ -29,7 +29,10 @@ STEP = 1e-5  # of the finite differences of gradients
 DESCENT = 300  # steps of L-BFGS
 HIGHEST = 1e30  # what stands for a potential that is not finite on the way down
 DENSE = 300  # dimensions up to which the coordinates are turned, and not only stretched
-CURVATURE = 1e-2, 1e14  # bounds; priors have a curvature of about 1
+CURVATURE = 0.1, 1e14  # bounds; priors have a curvature of about 1
+LONGEST = 3.0  # sd in any direction, for the same reason
+HALVINGS = 8
+BOUND = 8.0  # coordinate of a fitted value that lies on the edge of its prior
 WORSE = 10.0  # nats above the best mode at which a chain begins there instead
 
 Array = np.ndarray
@@ -93,12 +96,21 @@ def find_start(joint: Joint, points: PointEstimate, hierarchical: bool, chains: 
 
 
 def _begun(slope: Slope, frame: Frame, modes: Array, noise: Array, turned: bool, how: str) -> Start:
-    """Chains that begin about their modes (chain, dimension), or on them where the density about one is not finite."""
-    u = modes + noise
-    u = np.where(np.isfinite([slope(frame.vector(one))[0] for one in u])[:, None], u, modes)
+    """Chains that begin about their modes (chain, dimension)."""
+    u = np.array([_near(slope, frame, *one) for one in zip(modes, noise, strict=True)])
     at = [slope(frame.vector(one)) for one in u]
     gradient = [g @ frame.root if frame.root.ndim == 2 else g * frame.root for _, g in at]
     return Start(frame, u, np.array([value for value, _ in at]), np.array(gradient), turned, how)
+
+
+def _near(slope: Slope, frame: Frame, mode: Array, noise: Array) -> Array:
+    """A mode and some noise, halved until the potential there is no higher than a normal distribution would have it."""
+    highest = slope(frame.vector(mode))[0] + 2.0 * mode.size + 20.0
+    for halving in range(HALVINGS):
+        u = mode + noise * 0.5**halving
+        if slope(frame.vector(u))[0] < highest:
+            return u
+    return mode
 
 
 def is_scale(name: str) -> bool:
@@ -170,7 +182,7 @@ def _own_coordinates(joint: Joint, bin: Bin, values: dict[str, Any], chi2: Any) 
     rms = jnp.sqrt(chi2 / jnp.maximum(jnp.sum(bin.valid), 1))
     curve = joint.own.unconstrain_curve({**values, **bin.fixed}, bin)
     noise = joint.own.unconstrain_noise({**joint.own.noise.start(rms, bin), **bin.fixed}, bin)
-    return jnp.nan_to_num(jnp.concatenate([curve, noise]))
+    return jnp.nan_to_num(jnp.concatenate([curve, noise]), posinf=BOUND, neginf=-BOUND)
 
 
 def _colours(joint: Joint) -> Array:
@@ -213,10 +225,12 @@ def _hessian(slope: Slope, vector: Array, steps: Array) -> Array:
 
 
 def _root(hessian: Array) -> Array:
-    """A root (dimension, dimension) of the inverse of a matrix, made positive, whatever the units."""
+    """A root (dimension, dimension) of the inverse of a matrix, made positive, whatever the units; no column longer
+    than priors allow."""
     scale = _bounded(np.diagonal(hessian)) ** -0.5
     values, vectors = np.linalg.eigh(np.nan_to_num(hessian * scale * scale[:, None]))
-    return scale[:, None] * vectors * np.clip(np.abs(values), 1e-8, None) ** -0.5
+    root = scale[:, None] * vectors * np.clip(np.abs(values), 1e-8, None) ** -0.5
+    return root * np.minimum(1.0, LONGEST / np.linalg.norm(root, axis=0))
 
 
 def _inverse(frame: Frame, vectors: Array) -> Array:
