@@ -30,7 +30,7 @@ AMPLITUDES = {"contrast": "TruncatedNormal(0.15, 0.1, low=0)", "baseline": "Norm
 
 def amplitude(rng, count):
     """Contrasts and baselines (count,) from their priors."""
-    return stats.truncnorm.rvs(-1.5, np.inf, 0.15, 0.1, count, rng), rng.normal(1.0, 0.02, count)
+    return stats.truncnorm.rvs(-1.5, np.inf, 0.15, 0.1, size=count, random_state=rng), rng.normal(1.0, 0.02, count)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Joint fits: their density from that of single bins, what sharing gains, every kind of link, and what is refused."""
 
+import signal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -258,3 +260,49 @@ def test_bins_that_cannot_be_used_have_no_draws():
     curves["valid"][:] = False
     result = bayesfit.fit(curves, across={"rate": "diffusion"})
     assert list(result["diagnostics"].verdict.values) == ["unusable_data"] * BINS
+
+
+def test_a_diffusion_fit_has_three_coordinates_however_many_bins():
+    q = np.geomspace(2e-3, 2e-2, 64)
+    curves = bayesfit.curves(TAU, np.tile(data().g2.values[0], (64, 1)), np.full((64, TAU.size), 0.004), q=q)
+    with jax.enable_x64(True):
+        _, joint = joint_of(curves, {"rate": "diffusion", "beta": "shared", "error_scale": "shared"}, "scaled")
+    assert joint.dimensions == 3
+
+
+def test_the_same_seed_gives_the_same_bits(diffusion):
+    again = bayesfit.fit(data(), noise="stated", across={"rate": "diffusion", "beta": "shared"}, draws=300)
+    xr.testing.assert_identical(again["posterior"].to_dataset(), diffusion["posterior"].to_dataset())
+
+
+def test_a_quick_look_is_called_so(diffusion):
+    across = {"rate": "diffusion", "beta": "shared"}
+    look = bayesfit.fit(data(), noise="stated", across=across, draws=300, method="svi")
+    assert list(look["diagnostics"].verdict.values) == ["approximate"] * BINS
+    assert look["across"].joint_verdict.item() == "approximate"
+    assert np.isnan(look["across"].r_hat).all()
+    assert 0.0 < look["across"].pareto_k.item() < 0.7
+    for name in ("D", "beta"):
+        exact = diffusion["posterior"][name]
+        assert abs(look["posterior"][name].mean() - exact.mean()) < 0.3 * exact.std()
+        np.testing.assert_allclose(look["posterior"][name].std(), exact.std(), rtol=0.25)
+    with pytest.raises(bayesfit.SettingsError, match=r"method: 'svi' is for joint fits"):
+        bayesfit.fit(data(), method="svi")
+
+
+def test_an_interrupted_fit_keeps_its_draws(diffusion):
+    """The first draws are those of the whole fit."""
+
+    def interrupt(progress):
+        if progress.stage == "sample" and progress.draws_done >= 100:
+            signal.raise_signal(signal.SIGINT)
+
+    across = {"rate": "diffusion", "beta": "shared"}
+    result = bayesfit.fit(data(), noise="stated", across=across, draws=300, progress=interrupt)
+    assert list(result["diagnostics"].verdict.values) == ["interrupted"] * BINS
+    assert result["across"].joint_verdict.item() == "interrupted"
+    D, made = result["posterior"].D.values, diffusion["posterior"].D.values
+    count = int(np.isfinite(D[0]).sum())
+    assert 100 <= count < 300
+    np.testing.assert_array_equal(D[:, :count], made[:, :count])
+    assert np.isnan(D[:, count:]).all()
