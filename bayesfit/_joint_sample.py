@@ -64,7 +64,7 @@ def sample_joint(
         if stop.asked or (convergence[0] <= LARGEST_RHAT and min(convergence[1:]) >= LEAST_ESS):
             break
     found = _drawn(joint, start, kept, draws, keys, seed, thin, stats, convergence)
-    report(_progress(joint, draws, draws, convergence, done=True))
+    report(_progress(joint, len(kept), draws, convergence, done=True))
     return found
 
 
