@@ -123,7 +123,10 @@ def program_for(
     function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...] = (), identity: str | None = None
 ) -> Callable[..., Any]:
     """The compiled program behind `on_one_device`, for arguments of these shapes."""
-    leaves, structure = jax.tree.flatten(arguments)
+    found, structure = jax.tree_util.tree_flatten_with_path(arguments)
+    leaves = [leaf for _, leaf in found]
+    if identity is not None:  # programs are kept without their arguments' names
+        identity = f"{identity} {[jax.tree_util.keystr(path) for path, _ in found]}"
     device = jax.local_devices()[0]
     parts = [jax.device_put(np.array(leaf), device) for leaf in leaves]
     program = _whole(function, structure, static, identity).compiled(*parts)

@@ -48,7 +48,8 @@ def sample_joint(
     parameter has not converged goes on to chains of twice the length, of which every second draw is kept, and so on.
     After a wish to stop, draws that were not made are NaN."""
     plan = plan_for(joint, start)
-    first = start.u, start.potential, start.gradient, _key_data(seed, len(start.u))
+    chain_keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), len(start.u))
+    first = start.u, start.potential, start.gradient, np.asarray(jax.random.key_data(chain_keys))
     state = on_one_device(_begin, *first, static=plan, identity="NUTS")
     made: list[Arrays] = []
     kept, convergence, thin = np.zeros((0, 0, 0)), (np.nan,) * 3, 1
@@ -59,17 +60,13 @@ def sample_joint(
             state, chunk = compiled(_advance, joint, start.frame, state, static=plan)
             made.append({name: np.asarray(array) for name, array in chunk.items()})
         kept, stats = _kept(made, plan.warmup, draws, thin)
-        if len(kept[0]) >= FEWEST_DRAWS:
+        if len(kept) >= FEWEST_DRAWS:
             convergence = _convergence.worst(_series(start.frame, kept))
         if stop.asked or (convergence[0] <= LARGEST_RHAT and min(convergence[1:]) >= LEAST_ESS):
             break
     found = _drawn(joint, start, kept, draws, keys, seed, thin, stats, convergence)
     report(_progress(joint, len(kept), draws, convergence, done=True))
     return found
-
-
-def _key_data(seed: int, count: int) -> np.ndarray:
-    return np.asarray(jax.random.key_data(jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), count)))
 
 
 def _progress(joint: Joint, made: int, draws: int, convergence: Any, done: bool = False) -> Progress:
@@ -164,7 +161,7 @@ def values_at(
     ...), from where the chains were (draw, chain, dimension); NaN after the `done` ones."""
     count, chains = u.shape[:2]
     vectors = np.asarray(frame.vector(u)).reshape(count * chains, -1)
-    key_data = _key_data(seed, 3)[2]
+    key_data = np.asarray(jax.random.key_data(jax.random.fold_in(jax.random.key(seed), 3)))
     made, common = compiled(draw_all, joint, vectors, np.asarray(keys), key_data)
 
     def by_chain(array: Any) -> np.ndarray:

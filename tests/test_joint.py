@@ -290,6 +290,29 @@ def test_a_quick_look_is_called_so(diffusion):
         bayesfit.fit(data(), method="svi")
 
 
+def test_a_fit_interrupted_in_its_warm_up_has_no_draws():
+    asked = []
+
+    def interrupt(progress):
+        if progress.stage == "sample" and not asked:
+            asked.append(progress)
+            signal.raise_signal(signal.SIGINT)
+
+    across = {"rate": "diffusion", "beta": "shared"}
+    result = bayesfit.fit(data(), noise="stated", across=across, draws=300, progress=interrupt)
+    assert list(result["diagnostics"].verdict.values) == ["interrupted"] * BINS
+    assert result["across"].joint_verdict.item() == "interrupted"
+    assert np.isnan(result["posterior"].D).all()
+
+
+def test_two_chains_are_looked_at_for_convergence():
+    """They stop where they have converged, and do not go on to the longest there are."""
+    across = {"rate": "diffusion", "beta": "shared"}
+    result = bayesfit.fit(data(), noise="stated", across=across, draws=1000, chains=2)
+    assert float(result["across"].r_hat.max()) < 1.01
+    assert result["across"]["thin"].item() < 8
+
+
 def test_an_interrupted_fit_keeps_its_draws(diffusion):
     """The first draws are those of the whole fit, of which every second is kept if it goes on to longer chains."""
 
