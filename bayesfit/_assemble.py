@@ -11,7 +11,7 @@ import xarray as xr
 from bayesfit._check import over_all, speckle_evidence
 from bayesfit._curves import error_audit
 from bayesfit._devices import take
-from bayesfit._lane import MAX_TREE_DEPTH
+from bayesfit._lane import tree_depth
 from bayesfit._noise import NOISES
 from bayesfit._point import PointEstimate
 from bayesfit._predict import BINS, check_groups, fitted, groups
@@ -143,11 +143,14 @@ def _sample_stats(draws: Draws | None, usable: np.ndarray, count: int, settings:
         for name, fill in STATS.items()
     }
     steps = whole["n_steps"]
+    deepest = (
+        np.zeros(count, int) if draws is None else _over_all(tree_depth(draws.adaptations - 1), usable, (count,), 0)
+    )
     stats = {
         "lp": -whole.pop("potential"),
         **whole,
         "tree_depth": np.ceil(np.log2(steps + np.float32(1.0))).astype(np.int8),
-        "reached_max_treedepth": steps >= 2**MAX_TREE_DEPTH - 1,
+        "reached_max_treedepth": (steps > 0) & (steps >= 2**deepest - 1),
     }
     coords = {"chain": np.arange(shape[1]), "draw": np.arange(shape[2])}
     return xr.Dataset({name: (DIMS, array) for name, array in stats.items()}, coords=coords)
@@ -221,6 +224,7 @@ def _verdicts(
                 potential=stats.get("potential", np.zeros((1, 0))),
                 n_steps=stats.get("n_steps", np.zeros((1, 0))),
                 diverging=stats.get("diverging", np.zeros((1, 0))),
+                jumped=stats.get("jumped", np.zeros((1, 0))),
                 mode_potential=float(mode_potential[place]),
                 sampled=len(problem.posterior.names),
                 prior_quantiles={name: quantiles[place] for name, quantiles in prior.items()},
@@ -233,7 +237,7 @@ def _verdicts(
                 free=needed,
                 contrast=_number(classical, "contrast", bin),
                 contrast_sd=_number(classical, "contrast_sd", bin),
-                max_tree_depth=MAX_TREE_DEPTH,
+                max_tree_depth=int(tree_depth(draws.adaptations[place] - 1)),
                 wanted=settings.draws,
             )
         )

@@ -20,7 +20,7 @@ from scipy import special
 
 from bayesfit import _keys
 from bayesfit._devices import FEW, Spread, batches, devices_for, named, place, stream, take
-from bayesfit._jump import CENTERS, Mixture, inverses, mixture
+from bayesfit._jump import CENTERS, Ellipses, Mixture, fitted, inverses, mixture
 from bayesfit._point import PointEstimate, filled
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
@@ -33,6 +33,7 @@ AT_ONCE = 32  # points looked at together, so that the processor's cache holds w
 SCORING_STEPS = 12
 LEAST_ESS_PER_PARAMETER = 15.0
 SMALLEST_PIVOT = 1e-4
+SURVEYED, ADAPTED = 0.6, 0.2  # the kernels' share in the global moves: from a survey, from draws
 
 
 class Estimate(NamedTuple):
@@ -138,12 +139,13 @@ def estimate(found: Survey, random: np.random.Generator, chains: int) -> Estimat
         chosen = np.concatenate([_systematic(random.random(), weights, count) for count in (chains, CENTERS)])
         drawn = (found.points[chosen] - center) @ to_u.T
         masses = np.sum(np.log(np.diagonal(found.frames, axis1=1, axis2=2)), axis=1) - found.potentials
+        modes = Ellipses((found.modes - center) @ to_u.T, to_u @ found.frames, masses)
         return Estimate(
             mode_potential=np.minimum(np.min(found.potentials), np.min(found.heights)),
             center=center,
             frame=frame,
             starts=drawn[:chains],
-            proposals=mixture(drawn[chains:], (found.modes - center) @ to_u.T, to_u @ found.frames, masses),
+            proposals=mixture(drawn[chains:], modes, SURVEYED),
             importance_ess=ess,
         )
 
@@ -314,16 +316,10 @@ def readapt(old: Estimate, u: np.ndarray) -> Estimate:
     if np.min(np.diagonal(factor) / np.sqrt(np.diagonal(covariance))) < SMALLEST_PIVOT:
         return old
     to_new = np.linalg.inv(factor)
-    centers = flat[np.linspace(0, len(flat) - 1, CENTERS).astype(int)]
-    masses = np.diff(old.proposals.edges[CENTERS - 1 :])
+    new = (flat - mean) @ to_new.T
     return old._replace(
         center=old.center + old.frame @ mean,
         frame=old.frame @ factor,
         starts=(u[:, -1] - mean) @ to_new.T,
-        proposals=mixture(
-            (centers - mean) @ to_new.T,
-            (old.proposals.modes - mean) @ to_new.T,
-            to_new @ old.proposals.frames,
-            np.log(np.maximum(masses, np.finfo(float).tiny)),
-        ),
+        proposals=mixture(new[np.linspace(0, len(new) - 1, CENTERS).astype(int)], fitted(new), ADAPTED),
     )

@@ -1,8 +1,9 @@
 """Global moves: an independence Metropolis step whose proposals come from a mixture fitted before sampling.
 
-NUTS moves within a mode; posteriors of real bins can have two (a decay before the window, or after it) or be bent. One
-proposal after each NUTS transition, from a mixture that has seen the whole posterior, carries chains between them, and
-the Metropolis-Hastings ratio keeps the target exact whatever the mixture (Tierney, Ann. Stat. 22, 1701 (1994)).
+NUTS moves within a mode; posteriors of real bins can have two (a decay before the window, or after it), be bent, or have
+thin arms in several directions (one decay seen as two). One proposal after each NUTS transition, from a mixture that has
+seen the whole posterior, carries chains between them, and the Metropolis-Hastings ratio keeps the target exact whatever
+the mixture (Tierney, Ann. Stat. 22, 1701 (1994)).
 """
 
 from __future__ import annotations
@@ -12,25 +13,29 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import special
 
 from bayesfit._nuts import Point, choose
 
-CENTERS = 64
-SHARE_OF_CENTERS = 0.6
+CENTERS, ELLIPSES = 64, 16
 FREEDOM = 4
+FITTED_TO = 2_000  # draws, at most
+DRAWS_PER_NUMBER = 10  # of a component's center
+FITTING_STEPS = 30
+SMALLEST_VARIANCE = 1e-6
 
 
 class Mixture(NamedTuple):
-    """Multivariate Student-t components with 4 degrees of freedom: alike kernels, and one for each mode.
+    """Multivariate Student-t components with 4 degrees of freedom: alike kernels, and ellipses.
 
-    `centers` (param, CENTERS) and `width` () are the kernels'; `modes` (mode, param), `frames` and `inverses` (mode,
-    param, param) the modes'. Of all components, kernels first: `edges` (component,), cumulative probabilities, and
-    `heights` (component,), probability over volume.
+    `centers` (param, CENTERS) and `width` () are the kernels'; `middles` (ELLIPSES, param), `frames` and `inverses`
+    (ELLIPSES, param, param) the ellipses'. Of all components, kernels first: `edges` (component,), cumulative
+    probabilities, and `heights` (component,), probability over volume.
     """
 
     centers: Any
     width: Any
-    modes: Any
+    middles: Any
     frames: Any
     inverses: Any
     edges: Any
@@ -45,22 +50,75 @@ class Offer(NamedTuple):
     log_coin: Any
 
 
-def mixture(centers: np.ndarray, modes: np.ndarray, frames: np.ndarray, log_masses: np.ndarray) -> Mixture:
+class Ellipses(NamedTuple):
+    """Components of a mixture, at most ELLIPSES: `middles` (ellipse, param), `frames` (ellipse, param, param), lower
+    triangular, and unnormalised `log_masses` (ellipse,); NumPy arrays."""
+
+    middles: np.ndarray
+    frames: np.ndarray
+    log_masses: np.ndarray
+
+
+def mixture(centers: np.ndarray, ellipses: Ellipses, share: float) -> Mixture:
     """A kernel density estimate about `centers` (CENTERS, param), draws from a posterior whitened to unit covariance,
-    joined by one component at each of the `modes` (mode, param), with `frames` and unnormalised log masses; in NumPy.
+    which has this share of the whole, joined by ellipses; in NumPy.
 
     The kernels' width is Silverman's: h = (4 / ((d + 2) n))^(1 / (d + 4)).
     """
     size = centers.shape[1]
     width = (4.0 / ((size + 2.0) * CENTERS)) ** (1.0 / (size + 4.0))
-    log_masses = np.where(np.isfinite(log_masses), log_masses, -np.inf)
-    masses = np.full(len(modes), 1.0 / len(modes))
-    if np.isfinite(log_masses).any():
-        masses = np.exp(log_masses - np.max(log_masses))
-        masses = masses / np.sum(masses)
-    weights = np.concatenate([np.full(CENTERS, SHARE_OF_CENTERS / CENTERS), (1.0 - SHARE_OF_CENTERS) * masses])
+    middles, frames, masses = _all_ellipses(ellipses)
+    share = share if masses.any() else 1.0
+    weights = np.concatenate([np.full(CENTERS, share / CENTERS), (1.0 - share) * masses])
     volumes = np.concatenate([np.full(CENTERS, width**size), np.prod(np.diagonal(frames, axis1=1, axis2=2), axis=1)])
-    return Mixture(centers.T, np.array(width), modes, frames, inverses(frames), np.cumsum(weights), weights / volumes)
+    return Mixture(centers.T, np.array(width), middles, frames, inverses(frames), np.cumsum(weights), weights / volumes)
+
+
+def _all_ellipses(some: Ellipses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Middles, frames and masses of ELLIPSES components. Those that are missing, or not numbers, have no mass."""
+    size, missing = some.middles.shape[1], ELLIPSES - len(some.middles)
+    sound = np.isfinite(some.log_masses) & np.isfinite(some.middles).all(axis=1) & np.isfinite(some.frames).all((1, 2))
+    middles, frames = np.zeros((ELLIPSES, size)), np.full((ELLIPSES, size, size), np.eye(size))
+    there = np.pad(sound, (0, missing))
+    middles[there], frames[there] = some.middles[sound], some.frames[sound]
+    masses = np.zeros(ELLIPSES)
+    if sound.any():
+        masses[there] = special.softmax(some.log_masses[sound])
+    return middles, frames, masses
+
+
+def fitted(u: np.ndarray) -> Ellipses:
+    """Normal components fitted to draws u (draw, param) of a posterior whitened to unit covariance, by expectation
+    maximisation (Dempster, Laird & Rubin, J. R. Stat. Soc. B 39, 1 (1977)), in NumPy. It begins at evenly spaced draws
+    and takes no random numbers."""
+    size = u.shape[1]
+    u = u[np.linspace(0, len(u) - 1, min(len(u), FITTED_TO)).astype(int)]
+    count = int(np.clip(len(u) // (DRAWS_PER_NUMBER * max(size, 1)), 1, ELLIPSES))
+    first = np.full((count, size, size), np.eye(size) * count ** (-1.0 / size))
+    found = Ellipses(u[np.linspace(0, len(u) - 1, count).astype(int)], first, np.zeros(count))
+    for _ in range(FITTING_STEPS):
+        found = _maximised(u, found, _shares(u, found))
+    return found
+
+
+def _shares(u: np.ndarray, ellipses: Ellipses) -> np.ndarray:
+    """The share (ellipse, draw) of each component in each draw."""
+    rest = inverses(ellipses.frames) @ (u - ellipses.middles[:, None]).swapaxes(1, 2)
+    volumes = np.sum(np.log(np.diagonal(ellipses.frames, axis1=1, axis2=2)), axis=1)
+    logs = (ellipses.log_masses - volumes)[:, None] - 0.5 * np.sum(rest**2, axis=1)
+    return special.softmax(logs, axis=0)
+
+
+def _maximised(u: np.ndarray, before: Ellipses, shares: np.ndarray) -> Ellipses:
+    """The components of the greatest likelihood where each has these shares in the draws; one that has none stays where
+    it was."""
+    least = 1e-3
+    counts = np.sum(shares, axis=1) + least
+    middles = (shares @ u + least * before.middles) / counts[:, None]
+    apart = u - middles[:, None]
+    covariances = (shares[..., None] * apart).swapaxes(1, 2) @ apart / counts[:, None, None]
+    frames = np.linalg.cholesky(covariances + SMALLEST_VARIANCE * np.eye(u.shape[1]))
+    return Ellipses(middles, frames, np.log(counts))
 
 
 def inverses(frames: np.ndarray) -> np.ndarray:
@@ -76,19 +134,19 @@ def propose(key: Any, proposals: Mixture) -> Any:
     key_component, key_normal, key_uniform = jax.random.split(key, 3)
     uniform = jax.random.uniform(key_uniform, (FREEDOM // 2,), minval=jnp.finfo(jnp.result_type(float)).tiny)
     stretch = jnp.sqrt(-2.0 * jnp.sum(jnp.log(uniform)) / FREEDOM)
-    step = jax.random.normal(key_normal, proposals.modes.shape[1:]) / stretch
+    step = jax.random.normal(key_normal, proposals.middles.shape[1:]) / stretch
     component = jnp.sum(proposals.edges < jax.random.uniform(key_component))
     kernel = jnp.minimum(component, CENTERS - 1)
-    mode = jnp.clip(component - CENTERS, 0, len(proposals.modes) - 1)
+    ellipse = jnp.clip(component - CENTERS, 0, ELLIPSES - 1)
     near = proposals.centers[:, kernel] + proposals.width * step
-    far = proposals.modes[mode] + proposals.frames[mode] @ step
+    far = proposals.middles[ellipse] + proposals.frames[ellipse] @ step
     return jnp.where(component < CENTERS, near, far)
 
 
 def log_density(u: Any, proposals: Mixture) -> Any:
     """Log density of the mixture at u (param,), up to a constant that depends on the dimension alone."""
     near = jnp.sum((u[:, None] - proposals.centers) ** 2, axis=0) / proposals.width**2
-    far = jnp.sum(jnp.sum(proposals.inverses * (u - proposals.modes)[:, None, :], axis=2) ** 2, axis=1)
+    far = jnp.sum(jnp.sum(proposals.inverses * (u - proposals.middles)[:, None, :], axis=2) ** 2, axis=1)
     x = 1.0 + jnp.concatenate([near, far]) / FREEDOM
     power = FREEDOM + u.size
     heights = x ** -(power // 2) * (jax.lax.rsqrt(x) if power % 2 else 1.0)

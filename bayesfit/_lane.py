@@ -20,7 +20,7 @@ from bayesfit._keys import AMPLITUDES, WALK, key_for
 from bayesfit._nuts import Point, Tree, choose, grow, plant, reach
 from bayesfit._posterior import Bin, Posterior
 
-MAX_TREE_DEPTH = 8
+MAX_TREE_DEPTH, SHORT_TREE_DEPTH = 6, 4
 FIRST_STEP_SIZE = 0.7
 EVALUATIONS = 4
 ROUNDS = 64
@@ -31,7 +31,7 @@ _begin_adapting, _adapt = dual_averaging()
 class Lane(NamedTuple):
     """What one lane needs; with a leading axis, of many. Positions are u, with z = center + frame @ u; `key` is the
     data of the bin's random key, from which with `chain` and `attempt` the lane's own is made; `warmup` and
-    `target_accept` say how the step size is adapted."""
+    `target_accept` say how the step size is adapted, `tree_depth` how deep trees grow."""
 
     bin: Bin
     center: Any
@@ -43,6 +43,7 @@ class Lane(NamedTuple):
     attempt: Any
     warmup: Any
     target_accept: Any
+    tree_depth: Any
 
 
 class Walk(NamedTuple):
@@ -89,6 +90,11 @@ def advance(posterior: Posterior, lane: Lane, walk: Walk, fresh: Any) -> tuple[W
     return jax.lax.scan(one_round, walk, None, length=ROUNDS)
 
 
+def tree_depth(attempt: Any) -> Any:
+    """The largest depth of trees, attempt by attempt: short ones once the global moves are fitted to draws."""
+    return np.where(np.asarray(attempt) > 0, SHORT_TREE_DEPTH, MAX_TREE_DEPTH).astype(np.int32)
+
+
 def standing(lanes: Lane) -> Walk:
     """Zeros in the shapes of the walks of many lanes (leading axis), as NumPy arrays."""
     shapes = jax.eval_shape(jax.vmap(begin), lanes)
@@ -122,7 +128,7 @@ def _round(posterior: Posterior, lane: Lane, walk: Walk, ahead: Offer) -> tuple[
         u = jnp.where(tree.ended, ahead.u, reach(tree, walk.step_size))
         value, gradient = jax.value_and_grad(posterior.potential)(lane.center + lane.frame @ u, lane.bin)
         gradient = lane.frame.T @ gradient
-        grown = walk._replace(tree=grow(tree, walk.step_size, value, gradient))
+        grown = walk._replace(tree=grow(tree, walk.step_size, value, gradient, lane.tree_depth))
 
         def decide() -> tuple[Walk, Transition]:
             after, left = _end(lane, walk, ahead, value, gradient)

@@ -99,15 +99,15 @@ def reach(tree: Tree, step_size: Any) -> Any:
     return tree.half.tip.u + _signed(tree, step_size) * _half_step(tree, step_size)
 
 
-def grow(tree: Tree, step_size: Any, value: Any, gradient: Any) -> Tree:
+def grow(tree: Tree, step_size: Any, value: Any, gradient: Any, max_depth: Any) -> Tree:
     """The tree with one leaf more; an ended tree stays as it is.
 
     Args:
         tree: of one lane.
         step_size: of the leapfrog.
         value, gradient: potential and its gradient (param,) at the position that `reach` gives.
+        max_depth: at which it ends, at most that for which it was planted.
     """
-    depth_limit = tree.half.first.shape[0]
     key = jax.random.fold_in(jax.random.wrap_key_data(tree.key), tree.steps)
     coins = jax.random.uniform(key, (3,))
     momentum = _half_step(tree, step_size) - 0.5 * _signed(tree, step_size) * gradient
@@ -124,7 +124,7 @@ def grow(tree: Tree, step_size: Any, value: Any, gradient: Any) -> Tree:
         diverging=diverging,
     )
     whole = _join(grown, jnp.log(coins[1]), coins[2] < 0.5)
-    over = whole.ended | (whole.depth >= depth_limit)
+    over = whole.ended | (whole.depth >= max_depth)
     full = grown.leaf == 1 << tree.depth
     failed = turning | diverging
     grown = choose(full & ~failed, whole._replace(ended=over), grown._replace(ended=failed))

@@ -20,7 +20,7 @@ import numpy as np
 from bayesfit import _convergence
 from bayesfit._devices import Spread, devices_for, gather, named, place, take
 from bayesfit._estimate import Estimate, readapt
-from bayesfit._lane import Lane, advance, standing
+from bayesfit._lane import Lane, advance, standing, tree_depth
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
 
@@ -28,11 +28,12 @@ LANES = 64
 LARGEST_RHAT = 1.01
 LEAST_ESS = 400.0
 LARGEST_DIVERGENT_SHARE = 0.005
+LARGEST_DEEP_SHARE = 0.01  # of trees at their largest depth
+LEAST_JUMPED = 0.2  # share of global moves taken that makes up for such trees
 FEWEST_DRAWS = 4  # that have an R-hat
 HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
-LONGEST = 16_000
-READAPTED_AFTER = 1_600  # transitions of a chain, before its bin begins again
-CAREFUL = (0.0, 0.9, 0.95, 0.98)  # least acceptance rate that the step size aims at, attempt by attempt
+PATIENCE = (400, 800, 800, 1_600, 1_600, 8_000)  # transitions of a chain, after which its bin begins again or ends
+CAREFUL = (0.0, 0.9, 0.9, 0.95, 0.95, 0.98)  # least acceptance rate that the step size aims at, attempt by attempt
 ATTEMPTS = len(CAREFUL)
 STATS = {  # what a draw that was not made has
     "potential": np.float64(np.nan),
@@ -188,6 +189,7 @@ class Sampling:
         done, thin, adaptations = np.zeros((3, count), int)
         self.draws = Draws({}, {}, done, thin, adaptations, np.full((count, 3), np.nan))
         self.divergent = np.zeros(count, int)  # kept draws of each bin
+        self.strained = np.zeros(count, bool)  # whether trajectories of a bin diverge, or have to be cut short
         self.retired, self.worst_rhat = 0, 1.0
 
     def _lanes(self, bin: np.ndarray, attempt: int, chain: np.ndarray) -> Lane:
@@ -203,6 +205,7 @@ class Sampling:
             np.full(bin.size, attempt, np.int32),
             np.full(bin.size, self.schedule.warmup, np.int32),
             np.full(bin.size, max(self.schedule.target_accept, CAREFUL[attempt])),
+            np.full(bin.size, tree_depth(attempt)),
         )
 
     def fill(self) -> bool:
@@ -248,7 +251,7 @@ class Sampling:
     def settle(self) -> None:
         """Look at the bins that have all their draws. Those that meet the target, or have used up their means, leave
         their seats. The others go on for longer; where that has not helped, or trajectories diverge, they begin again
-        with a better frame and shorter steps."""
+        with a frame and global moves made of their draws, and shorter steps."""
         ready = [(seat, flight) for seat, flight in self.seated() if flight.ready(self.schedule)]
         seen = []
         self.store([flight for _, flight in ready])
@@ -257,15 +260,15 @@ class Sampling:
             seen.append(rhat)
             last = flight.attempt == ATTEMPTS - 1
             transitions = self.schedule.draws * flight.thin
-            diverges = self.divergent[flight.bin] > LARGEST_DIVERGENT_SHARE * self.schedule.chains * self.schedule.draws
             reached = rhat <= LARGEST_RHAT and min(ess) >= self.schedule.target_ess
+            strained = self.strained[flight.bin]
             hopeless = not np.isfinite(self.draws.stats["potential"][flight.bin]).any()
-            if self.schedule.fixed or hopeless or (reached and (last or not diverges)):
+            if self.schedule.fixed or hopeless or (reached and (last or not strained)):
                 self._retire(seat)
-            elif not last and (diverges or transitions >= READAPTED_AFTER):
+            elif not last and (strained or transitions >= PATIENCE[flight.attempt]):
                 self._readapt(flight)
                 self._seat(seat, flight)
-            elif 2 * transitions > LONGEST:
+            elif 2 * transitions > PATIENCE[-1]:
                 self._retire(seat)
             else:
                 flight.thin *= 2
@@ -292,6 +295,7 @@ class Sampling:
             values = dict(zip(self.values, columns[len(STATS) :], strict=True))
             self.draws.put(flight, values, stats, len(self.bins.y), self.schedule)
             self.divergent[flight.bin] = stats["diverging"].sum()
+            self.strained[flight.bin] = _strained(stats, flight.attempt)
             if columns.shape[-1] >= FEWEST_DRAWS:
                 inferred = np.stack([values[name] for name in self.inferred])
                 self.draws.convergence[flight.bin] = _convergence.worst(inferred)
@@ -313,3 +317,11 @@ class Sampling:
             seconds_left=seconds * (1.0 / share - 1.0) if share > 0 else float("nan"),
             share=share,
         )
+
+
+def _strained(stats: Arrays, attempt: int) -> bool:
+    """Whether trajectories (chain, draw) diverge, or trees are too small where global moves are seldom taken."""
+    if stats["diverging"].mean() > LARGEST_DIVERGENT_SHARE:
+        return True
+    deep = np.mean(stats["n_steps"] >= 2 ** tree_depth(attempt) - 1) > LARGEST_DEEP_SHARE
+    return bool(deep and stats["jumped"].mean(axis=1).min() < LEAST_JUMPED)

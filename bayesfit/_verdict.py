@@ -8,9 +8,8 @@ import numpy as np
 
 from bayesfit._check import CHECKS, check, correlated_like, neighbour_correlation
 from bayesfit._noise import NOISES
-from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
+from bayesfit._sample import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS, LEAST_JUMPED
 
-LARGEST_DEEP_SHARE = 0.01
 LEAST_CONTRACTION = 0.75
 LEAST_P = 5e-3
 NEGATIVE_CONTRAST_SIGMAS = 4.0
@@ -33,7 +32,7 @@ class Evidence:
     """All that is known of one bin after sampling.
 
     `draws`: parameter name to draws (chain, draw); `convergence`: their worst R-hat, bulk and tail effective sample
-    size, NaN where they are too few; `potential`, `n_steps`, `diverging`: (chain, draw);
+    size, NaN where they are too few; `potential`, `n_steps`, `diverging`, `jumped`: (chain, draw);
     `mode_potential`: lowest potential seen before; `sampled`: number of sampled coordinates; `prior_quantiles`:
     parameter name to evenly spaced quantiles of its prior; `noise`: the noise model's name; `scores`: normal scores
     (draw, point) of the residuals of the valid points; `speckle_evidence`: see `_check`, NaN without delays; `chi2`:
@@ -47,6 +46,7 @@ class Evidence:
     potential: np.ndarray
     n_steps: np.ndarray
     diverging: np.ndarray
+    jumped: np.ndarray
     mode_potential: float
     sampled: int
     prior_quantiles: dict[str, np.ndarray]
@@ -81,6 +81,7 @@ NUMBERS = {
     "ess_tail": "worst tail effective sample size",
     "divergences": "divergent transitions",
     "deep_trees": "transitions that reached the largest tree depth",
+    "jumped": "share of global moves that were taken, of the chain that has fewest",
     "potential_excess": "largest mean potential of a chain above the lowest seen",
     "reduced_chi2": "residual sum of squares in stated errors over degrees of freedom",
     "residual_correlation": "correlation of neighbouring residuals, as white as the noise model makes them",
@@ -132,6 +133,7 @@ def _numbers(evidence: Evidence) -> dict[str, float]:
         "ess_tail": 0.0 if np.isnan(tail) else tail,
         "divergences": float(evidence.diverging.sum()),
         "deep_trees": float((evidence.n_steps >= 2**evidence.max_tree_depth - 1).sum()),
+        "jumped": float(evidence.jumped.mean(axis=1).min()),
         "potential_excess": float(np.max(evidence.potential.mean(axis=1)) - evidence.mode_potential)
         if evidence.potential.size
         else float("nan"),
@@ -167,7 +169,7 @@ def _mixing(evidence: Evidence, numbers: dict[str, float]) -> list[tuple[str, st
         found.append(("poor_mixing", f"ESS {least:.0f} < {LEAST_ESS:.0f}"))
     if numbers["divergences"] > LARGEST_DIVERGENT_SHARE * total:
         found.append(("poor_mixing", f"{numbers['divergences']:.0f} of {total} transitions diverged"))
-    if numbers["deep_trees"] > LARGEST_DEEP_SHARE * total:
+    if numbers["deep_trees"] > LARGEST_DEEP_SHARE * total and numbers["jumped"] < LEAST_JUMPED:
         found.append(("poor_mixing", f"{numbers['deep_trees']:.0f} of {total} trees reached their largest depth"))
     limit = 3.0 * evidence.sampled + 10.0
     if not numbers["potential_excess"] <= limit or not np.all(np.isfinite(evidence.potential)):

@@ -42,11 +42,13 @@ def point_at(u, potential):
 
 def full_tree(key, point, step_size, potential, depth=DEPTH):
     tree = plant(key, point, depth)
-    return jax.lax.while_loop(lambda tree: ~tree.ended, lambda tree: one_leaf_more(tree, step_size, potential), tree)
+    return jax.lax.while_loop(
+        lambda tree: ~tree.ended, lambda tree: one_leaf_more(tree, step_size, potential, depth), tree
+    )
 
 
-def one_leaf_more(tree, step_size, potential):
-    return grow(tree, step_size, *jax.value_and_grad(potential)(reach(tree, step_size)))
+def one_leaf_more(tree, step_size, potential, depth=DEPTH):
+    return grow(tree, step_size, *jax.value_and_grad(potential)(reach(tree, step_size)), depth)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

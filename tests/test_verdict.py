@@ -29,6 +29,7 @@ def evidence(**changes):
         potential=-100.0 + RNG.gamma(1.0, 1.0, (4, DRAWS)),
         n_steps=np.full((4, DRAWS), 3),
         diverging=np.zeros((4, DRAWS), bool),
+        jumped=np.arange(4 * DRAWS).reshape(4, DRAWS) % 2 == 0,
         mode_potential=-100.0,
         sampled=2,
         prior_quantiles={"rate": 20 * LEVELS, "beta": 2 * LEVELS},
@@ -91,7 +92,8 @@ CASES = {
     "NaN draws": ({"draws": draws_of(np.full((4, DRAWS), np.nan))}, "poor_mixing", "R-hat nan"),
     "divergences": ({"diverging": with_entries(FALSE, 30, True)}, "poor_mixing", "30 of 4000 transitions diverged"),
     "few divergences": ({"diverging": with_entries(FALSE, 10, True)}, "ok", "R-hat"),
-    "deep trees": ({"n_steps": with_entries(THREES, 60, 1023)}, "poor_mixing", "60 of 4000 trees"),
+    "deep trees": ({"n_steps": with_entries(THREES, 60, 1023), "jumped": FALSE}, "poor_mixing", "60 of 4000 trees"),
+    "deep trees, global moves": ({"n_steps": with_entries(THREES, 60, 1023)}, "ok", "R-hat"),
     "a chain far above the mode": (
         {"potential": evidence().potential + np.array([0, 0, 0, 40])[:, None]},
         "poor_mixing",
