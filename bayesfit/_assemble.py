@@ -143,9 +143,9 @@ def _sample_stats(draws: Draws | None, usable: np.ndarray, count: int, settings:
         for name, fill in STATS.items()
     }
     steps = whole["n_steps"]
-    deepest = (
-        np.zeros(count, int) if draws is None else _over_all(tree_depth(draws.adaptations - 1), usable, (count,), 0)
-    )
+    deepest = np.zeros(count, np.int32)
+    if draws is not None:
+        deepest[usable] = tree_depth(draws.adaptations - 1)
     stats = {
         "lp": -whole.pop("potential"),
         **whole,

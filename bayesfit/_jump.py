@@ -1,9 +1,9 @@
 """Global moves: an independence Metropolis step whose proposals come from a mixture fitted before sampling.
 
-NUTS moves within a mode; posteriors of real bins can have two (a decay before the window, or after it), be bent, or have
-thin arms in several directions (one decay seen as two). One proposal after each NUTS transition, from a mixture that has
-seen the whole posterior, carries chains between them, and the Metropolis-Hastings ratio keeps the target exact whatever
-the mixture (Tierney, Ann. Stat. 22, 1701 (1994)).
+NUTS moves within a mode; posteriors of real bins can have two (a decay before the window, or after it), be bent, or
+have thin arms in several directions (one decay seen as two). One proposal after each NUTS transition, from a mixture
+that has seen the whole posterior, carries chains between them, and the Metropolis-Hastings ratio keeps the target exact
+whatever the mixture (Tierney, Ann. Stat. 22, 1701 (1994)).
 """
 
 from __future__ import annotations
