@@ -8,6 +8,7 @@ is right. Priors, links, curves and likelihood are written here a second time, i
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -173,6 +174,8 @@ def calibrate(name, count, seed):
         verdicts[verdict] = verdicts.get(verdict, 0) + 1
         for quantity, value in found.items():
             ranks.setdefault(quantity, []).append(value)
+        if (number + 1) % 100 == 0:
+            print(f"{name}: {number + 1} of {count} simulations", file=sys.stderr, flush=True)
     p = {quantity: p_value(np.array(found), LARGEST) for quantity, found in ranks.items()}
     return {"ranks": ranks, "p": p, "adjusted": holm(p), "verdicts": verdicts}
 

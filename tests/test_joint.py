@@ -290,11 +290,12 @@ def test_a_quick_look_is_called_so(diffusion):
         bayesfit.fit(data(), method="svi")
 
 
-def test_a_fit_interrupted_in_its_warm_up_has_no_draws():
+def interrupted_after(draws):
+    """The joint fit of `diffusion`, told to stop once it has so many draws: it says so everywhere."""
     asked = []
 
     def interrupt(progress):
-        if progress.stage == "sample" and not asked:
+        if progress.stage == "sample" and progress.draws_done >= draws and not asked:
             asked.append(progress)
             signal.raise_signal(signal.SIGINT)
 
@@ -302,7 +303,11 @@ def test_a_fit_interrupted_in_its_warm_up_has_no_draws():
     result = bayesfit.fit(data(), noise="stated", across=across, draws=300, progress=interrupt)
     assert list(result["diagnostics"].verdict.values) == ["interrupted"] * BINS
     assert result["across"].joint_verdict.item() == "interrupted"
-    assert np.isnan(result["posterior"].D).all()
+    return result["posterior"].D.values
+
+
+def test_a_fit_interrupted_in_its_warm_up_has_no_draws():
+    assert np.isnan(interrupted_after(0)).all()
 
 
 def test_two_chains_are_looked_at_for_convergence():
@@ -315,19 +320,7 @@ def test_two_chains_are_looked_at_for_convergence():
 
 def test_an_interrupted_fit_keeps_its_draws(diffusion):
     """The first draws are those of the whole fit, of which every second is kept if it goes on to longer chains."""
-
-    asked = []
-
-    def interrupt(progress):
-        if progress.stage == "sample" and progress.draws_done >= 100 and not asked:
-            asked.append(progress)
-            signal.raise_signal(signal.SIGINT)
-
-    across = {"rate": "diffusion", "beta": "shared"}
-    result = bayesfit.fit(data(), noise="stated", across=across, draws=300, progress=interrupt)
-    assert list(result["diagnostics"].verdict.values) == ["interrupted"] * BINS
-    assert result["across"].joint_verdict.item() == "interrupted"
-    D, made = result["posterior"].D.values, diffusion["posterior"].D.values
+    D, made = interrupted_after(100), diffusion["posterior"].D.values
     count = int(np.isfinite(D[0]).sum())
     assert 100 <= count < 300
     thin = diffusion["across"]["thin"].item()
