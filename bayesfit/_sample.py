@@ -295,10 +295,10 @@ class Sampling:
             values = dict(zip(self.values, columns[len(STATS) :], strict=True))
             self.draws.put(flight, values, stats, len(self.bins.y), self.schedule)
             self.divergent[flight.bin] = stats["diverging"].sum()
-            self.strained[flight.bin] = _strained(stats, flight.attempt)
             if columns.shape[-1] >= FEWEST_DRAWS:
                 inferred = np.stack([values[name] for name in self.inferred])
                 self.draws.convergence[flight.bin] = _convergence.worst(inferred)
+                self.strained[flight.bin] = _strained(stats, flight.attempt)
 
     def progress(self, seconds: float) -> Progress:
         """How far the work is after so many seconds."""
