@@ -19,6 +19,7 @@ import numpyro.distributions as dist
 import xarray as xr
 from numpyro.distributions import biject_to
 
+from bayesfit._deviations import Fits, independent, walk
 from bayesfit._errors import InputError, SettingsError, nearest
 from bayesfit._laws import LAWS, Law, get_law, identity_of
 from bayesfit._model import Parameter
@@ -32,7 +33,7 @@ OPTIONS = {"kind", "by", "scatter"}
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("q", "tau", "group", "order", "steps"),
+    data_fields=("q", "tau", "group", "order", "steps", "fits"),
     meta_fields=("parameter", "kind", "law", "scatter", "groups"),
 )
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Link:
     `kind`: one of `KINDS`, or "law" with its `law`; `scatter`: whether bins scatter about the law; `q`: of the bins,
     (q_bin,), None where it is not needed; `tau`: the delays; `group` (q_bin,): which group each bin shares the value
     with, and `groups` their names; `order` (q_bin,) and `steps` (q_bin - 1,): the bins by q, and the sd of a random
-    walk from each to the next.
+    walk from each to the next; `fits`: what the bins say of the parameter by themselves, once that is known.
     """
 
     parameter: str
@@ -54,6 +55,7 @@ class Link:
     group: Any = None
     order: Any = None
     steps: Any = None
+    fits: Fits | None = None
     groups: tuple[Any, ...] | None = None
 
     @property
@@ -104,7 +106,8 @@ class Link:
             return numpyro.sample(self.parameter, prior.expand([len(self.groups)]).to_event(1))[self.group]
         middle = numpyro.sample(f"{self.parameter}_mean", prior)
         spread = numpyro.sample(f"{self.parameter}_spread", dist.HalfNormal(SPREAD))
-        return constrained(prior, to_coordinate(prior, middle) + spread * self._deviations())
+        middle = to_coordinate(prior, middle)
+        return constrained(prior, middle + spread * self._deviations(spread, middle))
 
     def _by_law(self) -> Any:
         assert self.law is not None
@@ -113,19 +116,22 @@ class Link:
         if not self.scatter:
             return value
         spread = numpyro.sample(f"{self.parameter}_scatter", dist.HalfNormal(SCATTER))
-        return value * jnp.exp(spread * self._unit(self.q.size))
+        return value * jnp.exp(spread * self._deviations(spread, jnp.log(value)))
 
-    def _deviations(self) -> Any:
+    def _deviations(self, spread: Any, middle: Any) -> Any:
         """Deviations (q_bin,) of unit spread: independent ones, or a random walk in log q."""
-        if self.kind == "pooled":
-            assert self.group is not None
-            return self._unit(self.group.size)
-        walk = jnp.concatenate([jnp.zeros(1), jnp.cumsum(self.steps * self._unit(self.steps.size))])
-        return jnp.zeros(self.q.size).at[self.order].set(walk)
+        name = f"{self.parameter}_unit"
+        if self.kind == "smooth":
+            return walk(name, self.steps, self.order, spread, middle, self.fits)
+        return independent(name, (self.q if self.kind == "law" else self.group).size, spread, middle, self.fits)
 
-    def _unit(self, count: int) -> Any:
-        """Standard normal numbers, of which the bins' deviations are multiples (the non-centred parametrisation)."""
-        return numpyro.sample(f"{self.parameter}_unit", dist.Normal().expand([count]).to_event(1))
+    def with_fits(self, prior: dist.Distribution, values: Any, sd: Any) -> Link:
+        """The link with the bins' own values (q_bin,) and their standard errors, on the scale of its deviations."""
+        scale = jnp.log if self.kind == "law" else lambda value: to_coordinate(prior, value)
+        middle, width = jax.jvp(scale, (jnp.asarray(values),), (jnp.asarray(sd),))
+        known = jnp.isfinite(middle) & jnp.isfinite(width) & (width != 0.0)
+        precision = jnp.where(known, jnp.where(known, width, 1.0) ** -2, 0.0)
+        return replace(self, fits=Fits(jnp.where(known, middle, 0.0), precision))
 
 
 def _walk(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -229,6 +229,8 @@ def _run_joint(
         points = _point.point_estimates(problem.posterior, bins, keys, report, stop)
         if stop.asked:
             raise KeyboardInterrupt
+        with TRACING:
+            joint = joint.with_fits(points.solution.values, points.solution.sd)
         start = find_start(joint, points, hierarchical, settings.chains, settings.seed)
         if settings.method == "svi":
             draws, shared, k = look_at(joint, start, keys, settings.draws, settings.seed, report)

@@ -85,6 +85,16 @@ class Joint:
         """The number of coordinates."""
         return sum(int(np.prod(shape)) for shape in self.shapes.values())
 
+    def with_fits(self, values: Mapping[str, Any], sd: Mapping[str, Any]) -> Joint:
+        """The same with coordinates that suit the bins' own fits, name to values and standard errors (q_bin,)."""
+        links = (
+            link.with_fits(self.priors[link.parameter], values[link.parameter], sd[link.parameter])
+            if link.hierarchical and link.parameter in values
+            else link
+            for link in self.links
+        )
+        return replace(self, links=tuple(links))
+
     def site_shapes(self, links: tuple[Link, ...]) -> dict[str, tuple[int, ...]]:
         """Shapes of the coordinates that these links sample, by name."""
         some = replace(self, links=links)

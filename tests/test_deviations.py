@@ -1,0 +1,81 @@
+"""Deviations of bins are standard normal whatever the bins' own fits say, in coordinates that these make round."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import pytest
+from scipy import stats
+
+from bayesfit._deviations import MOST_STEPS, Fits, independent, walk
+from bayesfit._posterior import base
+
+BINS, SPREAD, MIDDLE = 5, 0.7, 1.3
+RNG = np.random.default_rng(0)
+FITS = Fits(1.0 + RNG.standard_normal(BINS), np.array([1e4, 0.0, 3.0, 0.2, 40.0]))
+STEPS, ORDER = np.array([0.3, 1.0, 0.1, 0.5]), np.array([2, 0, 1, 4, 3])
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def site(kind, fits=FITS):
+    """The distribution of the numbers, and the deviations at given ones."""
+
+    def program():
+        if kind == "independent":
+            return independent("unit", BINS, SPREAD, MIDDLE, fits)
+        return walk("unit", jnp.asarray(STEPS), jnp.asarray(ORDER), SPREAD, MIDDLE, fits)
+
+    trace = numpyro.handlers.trace(numpyro.handlers.seed(program, 0)).get_trace()
+    return trace["unit"]["fn"], lambda numbers: numpyro.handlers.substitute(program, {"unit": numbers})()
+
+
+@pytest.mark.parametrize("kind", ["independent", "walk"])
+def test_numbers_are_standard_normal(kind):
+    known, _ = site(kind)
+    numbers = RNG.standard_normal(known.event_shape)
+    np.testing.assert_allclose(known.log_prob(numbers), stats.norm.logpdf(numbers).sum(), rtol=1e-9)
+    drawn = known.sample(jax.random.key(0), (4000,))
+    assert stats.kstest(np.ravel(drawn), "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["independent", "walk"])
+def test_coordinates_are_standard_normal_where_fits_are(kind):
+    """Prior times a normal likelihood of the bins, on the scale of the coordinates."""
+    known, deviations = site(kind)
+    inner, push = base(known)
+    sd = np.where(FITS.precision > 0, FITS.precision, 1.0) ** -0.5
+
+    def log_density(x):
+        values = MIDDLE + SPREAD * deviations(push(x))
+        return inner.log_prob(x) + np.sum((FITS.precision > 0) * stats.norm.logpdf(FITS.middle, values, sd))
+
+    at = RNG.standard_normal((6, *known.event_shape))
+    off = [float(log_density(jnp.asarray(x)) - stats.norm.logpdf(x).sum()) for x in at]
+    np.testing.assert_allclose(off, off[0], rtol=1e-7)
+
+
+def test_a_walk_goes_from_bin_to_bin_in_its_order():
+    _, deviations = site("walk")
+    numbers = RNG.standard_normal(BINS - 1)
+    along = np.concatenate([[0.0], np.cumsum(STEPS * numbers)])
+    np.testing.assert_allclose(np.asarray(deviations(jnp.asarray(numbers)))[ORDER], along, rtol=1e-12)
+
+
+def test_without_fits_coordinates_are_the_numbers():
+    for kind in ("independent", "walk"):
+        known, _ = site(kind, None)
+        assert base(known)[0] is known
+
+
+def test_a_long_walk_moves_in_its_own_numbers():
+    """A Cholesky factor of many bins at every point would cost more than it saves."""
+    count = MOST_STEPS + 2
+    fits = Fits(np.zeros(count), np.ones(count))
+    program = lambda: walk("unit", jnp.ones(count - 1), jnp.arange(count), SPREAD, MIDDLE, fits)  # noqa: E731
+    known = numpyro.handlers.trace(numpyro.handlers.seed(program, 0)).get_trace()["unit"]["fn"]
+    assert base(known)[0] is known
