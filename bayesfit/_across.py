@@ -116,7 +116,7 @@ class Link:
         if not self.scatter:
             return value
         spread = numpyro.sample(f"{self.parameter}_scatter", dist.HalfNormal(SCATTER))
-        return value * jnp.exp(spread * self._deviations(spread, jnp.log(value)))
+        return value * jnp.exp(spread * self._deviations(spread, _log_size(value)))
 
     def _deviations(self, spread: Any, middle: Any) -> Any:
         """Deviations (q_bin,) of unit spread: independent ones, or a random walk in log q."""
@@ -127,11 +127,16 @@ class Link:
 
     def with_fits(self, prior: dist.Distribution, values: Any, sd: Any) -> Link:
         """The link with the bins' own values (q_bin,) and their standard errors, on the scale of its deviations."""
-        scale = jnp.log if self.kind == "law" else lambda value: to_coordinate(prior, value)
+        scale = _log_size if self.kind == "law" else lambda value: to_coordinate(prior, value)
         middle, width = jax.jvp(scale, (jnp.asarray(values),), (jnp.asarray(sd),))
         known = jnp.isfinite(middle) & jnp.isfinite(width) & (width != 0.0)
         precision = jnp.where(known, jnp.where(known, width, 1.0) ** -2, 0.0)
         return replace(self, fits=Fits(jnp.where(known, middle, 0.0), precision))
+
+
+def _log_size(value: Any) -> Any:
+    """Logarithm of a value that may be negative, or zero."""
+    return jnp.log(jnp.maximum(jnp.abs(value), jnp.finfo(jnp.result_type(float)).tiny))
 
 
 def _walk(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,6 @@ import xarray as xr
 from bayesfit._check import over_all, speckle_evidence
 from bayesfit._curves import error_audit
 from bayesfit._devices import take
-from bayesfit._lane import tree_depth
 from bayesfit._noise import NOISES
 from bayesfit._point import PointEstimate
 from bayesfit._predict import BINS, check_groups, fitted, groups
@@ -145,7 +144,7 @@ def _sample_stats(draws: Draws | None, usable: np.ndarray, count: int, settings:
     steps = whole["n_steps"]
     deepest = np.zeros(count, np.int32)
     if draws is not None:
-        deepest[usable] = tree_depth(draws.adaptations - 1)
+        deepest[usable] = draws.tree_depth
     stats = {
         "lp": -whole.pop("potential"),
         **whole,
@@ -237,7 +236,7 @@ def _verdicts(
                 free=needed,
                 contrast=_number(classical, "contrast", bin),
                 contrast_sd=_number(classical, "contrast_sd", bin),
-                max_tree_depth=int(tree_depth(draws.adaptations[place] - 1)),
+                max_tree_depth=int(draws.tree_depth[place]),
                 wanted=settings.draws,
             )
         )

@@ -20,7 +20,7 @@ from scipy import special
 
 from bayesfit import _keys
 from bayesfit._devices import FEW, Spread, batches, devices_for, named, place, stream, take
-from bayesfit._jump import CENTERS, Ellipses, Mixture, fitted, inverses, mixture
+from bayesfit._jump import CENTERS, Ellipses, Mixture, fit_ellipses, inverses, mixture
 from bayesfit._point import PointEstimate, filled
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
@@ -321,5 +321,5 @@ def readapt(old: Estimate, u: np.ndarray) -> Estimate:
         center=old.center + old.frame @ mean,
         frame=old.frame @ factor,
         starts=(u[:, -1] - mean) @ to_new.T,
-        proposals=mixture(new[np.linspace(0, len(new) - 1, CENTERS).astype(int)], fitted(new), ADAPTED),
+        proposals=mixture(new[np.linspace(0, len(new) - 1, CENTERS).astype(int)], fit_ellipses(new), ADAPTED),
     )

@@ -23,6 +23,7 @@ from bayesfit._work import Progress, Report, Stop
 CHUNK = 50  # transitions
 WARMUP = {True: 200, False: 500}  # where the frame is that of a mode's curvature, and where not
 TARGET_ACCEPT = 0.8
+TREE_DEPTH = 10  # at most
 FEW = 30  # dimensions up to which the metric adapts as a whole, where the frame has not been turned
 THINNINGS = (1, 2, 4, 8)
 
@@ -84,7 +85,8 @@ def _kernel(plan: Plan) -> tuple[Any, Any]:
 
     def begin(u: Any, potential: Any, gradient: Any, key: Any) -> Any:
         first = ParamInfo(u, potential, gradient)
-        return start(first, plan.warmup, dense_mass=plan.dense, target_accept_prob=TARGET_ACCEPT, rng_key=key)
+        options = {"target_accept_prob": TARGET_ACCEPT, "max_tree_depth": TREE_DEPTH}
+        return start(first, plan.warmup, dense_mass=plan.dense, rng_key=key, **options)
 
     return begin, step
 
@@ -151,7 +153,8 @@ def _drawn(
     for name, array in stats.items():
         whole[name][:, :, :done] = array
     each = np.ones(joint.count, int)
-    return Draws(values, whole, done * each, thin * each, each, np.tile(convergence, (joint.count, 1))), common
+    convergences = np.tile(convergence, (joint.count, 1))
+    return Draws(values, whole, done * each, thin * each, each, TREE_DEPTH * each, convergences), common
 
 
 def values_at(

@@ -21,7 +21,7 @@ from numpyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal
 from numpyro.optim import optax_to_numpyro
 
 from bayesfit._joint import Joint, compiled
-from bayesfit._joint_sample import values_at
+from bayesfit._joint_sample import TREE_DEPTH, values_at
 from bayesfit._joint_start import DENSE, Frame, Start
 from bayesfit._sample import STATS, Draws
 from bayesfit._work import Progress, Report
@@ -56,7 +56,9 @@ def look_at(joint: Joint, start: Start, keys: np.ndarray, draws: int, seed: int,
     one = np.ones(joint.count, int)
     nothing_known = np.full((joint.count, 3), np.nan)
     report(Progress("variational fit", joint.count, joint.count))
-    return Look(Draws(values, stats, draws * one, one, one, nothing_known), common, pareto_k(log_p - log_q))
+    return Look(
+        Draws(values, stats, draws * one, one, one, TREE_DEPTH * one, nothing_known), common, pareto_k(log_p - log_q)
+    )
 
 
 def pareto_k(log_ratios: np.ndarray) -> float:

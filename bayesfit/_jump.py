@@ -87,7 +87,7 @@ def _all_ellipses(some: Ellipses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return middles, frames, masses
 
 
-def fitted(u: np.ndarray) -> Ellipses:
+def fit_ellipses(u: np.ndarray) -> Ellipses:
     """Normal components fitted to draws u (draw, param) of a posterior whitened to unit covariance, by expectation
     maximisation (Dempster, Laird & Rubin, J. R. Stat. Soc. B 39, 1 (1977)), in NumPy. It begins at evenly spaced draws
     and takes no random numbers."""

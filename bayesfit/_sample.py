@@ -69,14 +69,16 @@ class Schedule:
 class Draws:
     """Kept draws of every bin: `values` and `stats` hold arrays (bin, chain, draw); a draw that was not made is NaN, 0
     or False. For each bin, `done` counts the draws that every chain has, `thin` the transitions for each of them,
-    `adaptations` how often its frame was made, more than once where it was readapted; `convergence` (bin, 3) holds
-    worst R-hat, bulk and tail effective sample size of the draws that are kept."""
+    `adaptations` how often its frame was made, more than once where it was readapted, `tree_depth` the largest depth
+    that its trees could have; `convergence` (bin, 3) holds worst R-hat, bulk and tail effective sample size of the
+    draws that are kept."""
 
     values: dict[str, np.ndarray]
     stats: dict[str, np.ndarray]
     done: np.ndarray
     thin: np.ndarray
     adaptations: np.ndarray
+    tree_depth: np.ndarray
     convergence: np.ndarray
 
     def put(self, flight: Flight, values: Arrays, stats: Arrays, bins: int, schedule: Schedule) -> None:
@@ -91,6 +93,7 @@ class Draws:
                 made = self.done[flight.bin] = array.shape[1]
                 whole[flight.bin, :, :made], whole[flight.bin, :, made:] = array, nothing
         self.thin[flight.bin], self.adaptations[flight.bin] = flight.thin, 1 + flight.attempt
+        self.tree_depth[flight.bin] = tree_depth(flight.attempt)
 
 
 @dataclass
@@ -186,8 +189,8 @@ class Sampling:
         _, left = self.advancing.start(*arguments).shapes(*arguments)
         self.values = tuple(left.values)
         self.nothing = np.zeros((0, len(posterior.names) + len(STATS) + len(self.values)))
-        done, thin, adaptations = np.zeros((3, count), int)
-        self.draws = Draws({}, {}, done, thin, adaptations, np.full((count, 3), np.nan))
+        done, thin, adaptations, depth = np.zeros((4, count), int)
+        self.draws = Draws({}, {}, done, thin, adaptations, depth, np.full((count, 3), np.nan))
         self.divergent = np.zeros(count, int)  # kept draws of each bin
         self.strained = np.zeros(count, bool)  # whether trajectories of a bin diverge, or have to be cut short
         self.retired, self.worst_rhat = 0, 1.0

@@ -7,6 +7,7 @@ import numpyro
 import pytest
 from scipy import stats
 
+from bayesfit._across import Link
 from bayesfit._deviations import MOST_STEPS, Fits, independent, walk
 from bayesfit._posterior import base
 
@@ -70,6 +71,14 @@ def test_without_fits_coordinates_are_the_numbers():
     for kind in ("independent", "walk"):
         known, _ = site(kind, None)
         assert base(known)[0] is known
+
+
+def test_fits_that_say_nothing_have_no_weight():
+    """A fit that failed, or that is exact; negative values scatter by factors, too."""
+    values, sd = np.array([2.0, -2.0, np.nan, 1.0, 1.0]), np.array([0.2, 0.2, 1.0, np.inf, 0.0])
+    fits = Link("rate", "law", scatter=True).with_fits(None, values, sd).fits
+    np.testing.assert_allclose(fits.middle, [np.log(2.0), np.log(2.0), 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(fits.precision, [100.0, 100.0, 0.0, 0.0, 0.0])
 
 
 def test_a_long_walk_moves_in_its_own_numbers():

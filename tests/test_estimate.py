@@ -11,7 +11,7 @@ import bayesfit
 from bayesfit import _point
 from bayesfit._devices import gather, place, take
 from bayesfit._estimate import estimate_bins, readapt
-from bayesfit._jump import CENTERS, Ellipses, fitted, log_density, mixture, propose
+from bayesfit._jump import CENTERS, Ellipses, fit_ellipses, log_density, mixture, propose
 from bayesfit._keys import bin_keys
 from bayesfit._point import point_estimates
 from bayesfit._prepare import prepare
@@ -248,7 +248,7 @@ def test_ellipses_find_the_arms_of_a_posterior():
     widths = np.array([[1.0, 0.01], [0.01, 1.0], [0.02, 0.5], [0.5, 0.02]])
     which = rng.integers(4, size=4000)
     u = means[which] + widths[which] * rng.standard_normal((4000, 2))
-    found = fitted(u[:2000])
+    found = fit_ellipses(u[:2000])
     by_component = [stats.multivariate_normal(m, f @ f.T).logpdf(u[2000:]) for m, f in zip(*found[:2], strict=True)]
     true = [stats.norm.logpdf(u[2000:], m, w).sum(axis=1) for m, w in zip(means, widths, strict=True)]
     masses = found.log_masses - special.logsumexp(found.log_masses)
@@ -258,7 +258,7 @@ def test_ellipses_find_the_arms_of_a_posterior():
 
 @pytest.mark.parametrize("count", [1, 7, 200])
 def test_ellipses_of_few_draws_are_whole(count):
-    found = fitted(np.random.default_rng(0).standard_normal((count, 3)))
+    found = fit_ellipses(np.random.default_rng(0).standard_normal((count, 3)))
     assert len(found.middles) == max(1, min(16, count // 30))
     assert all(np.isfinite(part).all() for part in found)
     assert np.all(np.diagonal(found.frames, axis1=1, axis2=2) > 0.0)

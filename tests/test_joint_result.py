@@ -200,6 +200,19 @@ def test_divergences_and_a_parameter_that_keeps_its_prior_are_told(fitted_again)
     assert "hardly narrow the prior: beta (contraction" in across.joint_reason.item()
 
 
+@pytest.mark.parametrize(("steps", "verdict"), [(511, "ok"), (1023, "poor_mixing")])
+def test_trees_of_joint_fits_are_deep_at_their_own_limit(fitted_again, steps, verdict):
+    """They may grow deeper than those of bins that are sampled alone."""
+
+    def long(draws, shared):
+        draws.stats["n_steps"][:] = steps
+        return draws, shared
+
+    again = fitted_again(long)
+    assert list(again["diagnostics"].verdict.values) == [verdict] * BINS
+    assert again["sample_stats"].reached_max_treedepth.all() == (steps == 1023)
+
+
 def test_draws_that_were_not_made_are_told(fitted_again):
     def stopped(draws, shared):
         for array in {**draws.values, **shared}.values():
