@@ -21,7 +21,7 @@ from numpyro.distributions import biject_to
 
 from bayesfit._deviations import Fits, independent, walk
 from bayesfit._errors import InputError, SettingsError, nearest
-from bayesfit._laws import LAWS, Law, get_law, identity_of
+from bayesfit._laws import LAWS, Law, Sites, get_law, identity_of, sites_of
 from bayesfit._model import Parameter
 from bayesfit._posterior import base, to_coordinate
 
@@ -34,13 +34,14 @@ OPTIONS = {"kind", "by", "scatter"}
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("q", "tau", "group", "order", "steps", "fits"),
-    meta_fields=("parameter", "kind", "law", "scatter", "groups"),
+    meta_fields=("parameter", "kind", "law", "scatter", "additive", "sites", "groups"),
 )
 @dataclass(frozen=True)
 class Link:
     """How one parameter is linked; a pytree, whose arrays are the data that a compiled program takes.
 
-    `kind`: one of `KINDS`, or "law" with its `law`; `scatter`: whether bins scatter about the law; `q`: of the bins,
+    `kind`: one of `KINDS`, or "law" with its `law`, of which the program has these `sites`; `scatter`: whether bins
+    scatter about the law, in the parameter's logarithm, or, `additive`, in the parameter itself; `q`: of the bins,
     (q_bin,), None where it is not needed; `tau`: the delays; `group` (q_bin,): which group each bin shares the value
     with, and `groups` their names; `order` (q_bin,) and `steps` (q_bin - 1,): the bins by q, and the sd of a random
     walk from each to the next; `fits`: what the bins say of the parameter by themselves, once that is known.
@@ -50,6 +51,8 @@ class Link:
     kind: str
     law: Law | None = None
     scatter: bool = False
+    additive: bool = False
+    sites: Sites | None = None
     q: Any = None
     tau: Any = None
     group: Any = None
@@ -68,7 +71,8 @@ class Link:
         """What the bins have in common, described; that of kind "shared" is the parameter itself."""
         name = self.parameter
         if self.kind == "law":
-            spread = (Parameter(f"{name}_scatter", "", "s", f"sd of log {name} about the law"),)
+            what = name if self.additive else f"log {name}"
+            spread = (Parameter(f"{name}_scatter", "", "s", f"sd of {what} about the law"),)
             return (*(self.law.parameters if self.law else ()), *(spread if self.scatter else ()))
         described = {
             "pooled": (
@@ -87,13 +91,34 @@ class Link:
         """What its program is made of, in words; None where its law is not known by its name."""
         law = "" if self.law is None else identity_of(self.law)
         groups = None if self.groups is None else len(self.groups)
-        return None if law is None else f"{self.parameter} {self.kind} {law} {self.scatter} {groups}"
+        scatter = "additive" if self.scatter and self.additive else self.scatter
+        return None if law is None else f"{self.parameter} {self.kind} {law} {scatter} {groups}"
 
     def of_bins(self, places: np.ndarray) -> Link:
-        """The link of these bins alone."""
-        q, group = (None if array is None else array[places] for array in (self.q, self.group))
-        order, steps = (None, None) if q is None or self.kind != "smooth" else _walk(q)
-        return replace(self, q=q, group=group, order=order, steps=steps)
+        """The link of these bins alone, and of their groups.
+
+        Raises:
+            InputError: one of them lacks q, or has one that the law does not know; there are too few.
+        """
+        field = f"across.{self.parameter}"
+        if self.group is not None and self.groups is not None:
+            for bin in places[self.group[places] < 0]:
+                raise InputError("the bin is in no group", field=f"{field}.by", bin=int(bin), remedy="Leave it out")
+            present, group = np.unique(self.group[places], return_inverse=True)
+            return replace(self, group=group, groups=tuple(self.groups[place] for place in present))
+        if self.q is None:
+            return replace(self, group=self.group[places])
+        q = self.q[places]
+        for bin, value in zip(places[~(q > 0)], q[~(q > 0)], strict=True):
+            what = "the bin has no q" if np.isnan(value) else f"q is {value:g}, not above 0"
+            raise InputError(what, field=field, bin=int(bin), remedy="Give q to bayesfit.curves, or leave the bin out")
+        if self.law is not None:
+            self.law.check_range(np.where(np.isin(np.arange(self.q.size), places), self.q, np.nan), field)
+            return replace(self, q=q)
+        if q.size < 2:
+            raise InputError("'smooth' needs two usable bins", field=field, remedy="Leave it out, or take 'shared'")
+        order, steps = _walk(q)
+        return replace(self, q=q, group=self.group[places], order=order, steps=steps)
 
     def values(self, prior: dist.Distribution) -> Any:
         """Sample what the bins have in common; the value in each bin (q_bin,). `prior` is the parameter's own."""
@@ -116,7 +141,9 @@ class Link:
         if not self.scatter:
             return value
         spread = numpyro.sample(f"{self.parameter}_scatter", dist.HalfNormal(SCATTER))
-        return value * jnp.exp(spread * self._deviations(spread, _log_size(value)))
+        if self.additive:
+            return value + spread * self._deviations(spread, value)
+        return value * jnp.exp(spread * self._deviations(spread, jnp.log(value)))
 
     def _deviations(self, spread: Any, middle: Any) -> Any:
         """Deviations (q_bin,) of unit spread: independent ones, or a random walk in log q."""
@@ -127,16 +154,16 @@ class Link:
 
     def with_fits(self, prior: dist.Distribution, values: Any, sd: Any) -> Link:
         """The link with the bins' own values (q_bin,) and their standard errors, on the scale of its deviations."""
-        scale = _log_size if self.kind == "law" else lambda value: to_coordinate(prior, value)
+
+        def scale(value: Any) -> Any:
+            if self.kind == "law":
+                return value if self.additive else jnp.log(value)
+            return to_coordinate(prior, value)
+
         middle, width = jax.jvp(scale, (jnp.asarray(values),), (jnp.asarray(sd),))
         known = jnp.isfinite(middle) & jnp.isfinite(width) & (width != 0.0)
         precision = jnp.where(known, jnp.where(known, width, 1.0) ** -2, 0.0)
         return replace(self, fits=Fits(jnp.where(known, middle, 0.0), precision))
-
-
-def _log_size(value: Any) -> Any:
-    """Logarithm of a value that may be negative, or zero."""
-    return jnp.log(jnp.maximum(jnp.abs(value), jnp.finfo(jnp.result_type(float)).tiny))
 
 
 def _walk(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -180,10 +207,29 @@ def check_links(links: tuple[Link, ...], names: tuple[str, ...]) -> None:
             taken.add(parameter.name)
 
 
+def check_choices(links: tuple[Link, ...], priors: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+    """Refuse priors and values of what follows from a law.
+
+    Raises:
+        SettingsError: names the parameter.
+    """
+    for link in links:
+        if link.sites is None:
+            continue
+        for kind, names in (("priors", priors), ("fixed", fixed)):
+            link.sites.refuse_derived(kind, names)
+        if link.parameter in priors:
+            raise SettingsError(
+                f"{link.parameter!r} follows from its law",
+                field=f"priors.{link.parameter}",
+                remedy=f"Give {' or '.join(link.sites.sampled)}",
+            )
+
+
 def _parse(name: str, spec: Any, curves: xr.Dataset) -> Link:
     field = f"across.{name}"
     options = dict(spec) if isinstance(spec, Mapping) else {}
-    kind = options.pop("kind", None) if options else spec
+    kind = options.pop("kind", options.pop("name", None)) if options else spec
     scatter = options.pop("scatter", False)
     if not isinstance(scatter, bool):
         raise SettingsError(f"got {scatter!r}, expected true or false", field=f"{field}.scatter")
@@ -194,48 +240,42 @@ def _parse(name: str, spec: Any, curves: xr.Dataset) -> Link:
             raise SettingsError(f"{kind!r} has no such option", field=field, remedy="Only 'shared' has one, 'by'")
         q = _q(curves, field) if kind == "smooth" else None
         group, groups = (np.zeros(count, int), None) if by is None else _groups(by, curves, field)
-        return Link(name, kind, q=q, group=group, groups=groups).of_bins(np.arange(count))
+        return Link(name, kind, q=q, group=group, groups=groups)
     if isinstance(kind, str) and kind not in LAWS:
         raise SettingsError(f"unknown kind or law {kind!r}", field=field, remedy=nearest(kind, (*KINDS, *LAWS)))
-    law = get_law({"name": kind, **options} if isinstance(kind, str) else options or spec)
-    q = _q(curves, field)
-    law.check_range(q, field)
-    tau = curves.tau.values[curves.tau.values > 0]
-    return Link(name, "law", _described(law, q, tau, field), scatter, q=q, tau=tau)
+    if options and not isinstance(kind, str):
+        raise SettingsError(f"a law of your own has no option {min(options)!r}", field=field)
+    law = get_law({"name": kind, **options} if isinstance(kind, str) else kind)
+    q, tau = _q(curves, field), curves.tau.values[curves.tau.values > 0]
+    known = q[law.knows(q)]
+    if not known.size:
+        law.check_range(q, field)
+    sites, values = sites_of(law, known, tau, field)
+    if values.shape != known.shape or not np.all(np.isfinite(values)):
+        raise SettingsError(f"the law must return a finite value for each of {known.size} q", field=field)
+    return Link(name, "law", _described(law, sites), scatter, sites=sites, q=q, tau=tau)
 
 
-def _described(law: Law, q: np.ndarray, tau: np.ndarray, field: str) -> Law:
-    """The law with each of its parameters described, after running it once.
-
-    Raises:
-        SettingsError: it raises, or does not return a finite value for each q.
-    """
-    try:
-        trace = numpyro.handlers.trace(
-            numpyro.handlers.seed(lambda: numpyro.deterministic("_law", law.program(q, tau)), 0)
-        )
-        sites = trace.get_trace()
-    except Exception as error:
-        raise SettingsError(f"the law raises: {type(error).__name__}: {error}", field=field) from error
-    value = np.asarray(sites.pop("_law")["value"])
-    if value.shape != q.shape or not np.all(np.isfinite(value)):
-        raise SettingsError(f"the law must return a finite value for each of {q.size} q", field=field)
+def _described(law: Law, sites: Sites) -> Law:
+    """The law with each of its parameters described."""
     known = {parameter.name for parameter in law.parameters}
-    unknown = tuple(Parameter(name) for name in sites if name not in known)
+    unknown = tuple(Parameter(name) for name in (*sites.sampled, *sites.derived) if name not in known)
     return replace(law, parameters=(*law.parameters, *unknown)) if unknown else law
 
 
 def _q(curves: xr.Dataset, field: str) -> np.ndarray:
-    """The bins' q (q_bin,), all positive."""
+    """The bins' q (q_bin,), of which one at least is known."""
     q = curves.q.values.astype(float) if "q" in curves.coords else np.full(curves.sizes["q_bin"], np.nan)
-    if not np.all(q > 0):
-        bin = int(np.argmin(q > 0))
-        raise InputError("the bin has no q", field=field, bin=bin, remedy="Give q to bayesfit.curves")
+    if not np.any(q > 0):
+        raise InputError("no bin has a q", field=field, remedy="Give q to bayesfit.curves")
     return q
 
 
 def _groups(by: Any, curves: xr.Dataset, field: str) -> tuple[np.ndarray, tuple[Any, ...]]:
-    """Which group each bin belongs to (q_bin,), and the groups' names: of a coordinate, or of labels (q_bin,)."""
+    """Which group each bin belongs to (q_bin,), -1 where it has no label, and the groups' names: of a coordinate, or of
+    labels (q_bin,)."""
+    import pandas as pd
+
     if isinstance(by, str):
         if by not in curves.variables or curves[by].dims != ("q_bin",):
             known = [str(name) for name in curves.variables if curves[name].dims == ("q_bin",)]
@@ -244,5 +284,5 @@ def _groups(by: Any, curves: xr.Dataset, field: str) -> tuple[np.ndarray, tuple[
     labels = np.asarray(by)
     if labels.shape != (curves.sizes["q_bin"],):
         raise SettingsError(f"{labels.size} labels for {curves.sizes['q_bin']} bins", field=f"{field}.by")
-    groups, group = np.unique(labels, return_inverse=True)
+    group, groups = pd.factorize(labels, sort=True)
     return group, tuple(groups.tolist())

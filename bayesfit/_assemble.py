@@ -9,10 +9,10 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._check import over_all, speckle_evidence
-from bayesfit._curves import error_audit
+from bayesfit._curves import by_bin, error_audit
 from bayesfit._devices import take
 from bayesfit._noise import NOISES
-from bayesfit._point import PointEstimate
+from bayesfit._point import PointEstimate, with_scaled_errors
 from bayesfit._predict import BINS, check_groups, fitted, groups
 from bayesfit._prepare import Problem
 from bayesfit._registry import get_pipeline, source_of
@@ -37,8 +37,7 @@ def assemble(
 ) -> xr.DataTree:
     """The result of a fit; `keys`, `points`, the lowest potential that was seen (bin,) and `draws` are those of the
     `usable` bins only."""
-    curves = curves if "q_bin" in curves.dims else curves.expand_dims("q_bin")
-    curves = curves.transpose("q_bin", "tau", ...)
+    curves = by_bin(curves)
     count = curves.sizes["q_bin"]
     sampled = _whole(problem, draws, usable, count, settings)
     posterior = _posterior_group(problem, sampled, curves)
@@ -160,12 +159,10 @@ def classical_fit(problem: Problem, usable: np.ndarray, points: PointEstimate | 
     scale of its own), chi2 and whether the solver converged."""
     if points is None:
         return xr.Dataset()
-    freedom = np.maximum(problem.points[usable] - len(points.solution.sd), 1)
-    factor = np.sqrt(points.solution.chi2 / freedom) if problem.posterior.noise.parameters else 1.0
-    arrays = {name: points.solution.values[name] for name in points.solution.sd}
-    with np.errstate(invalid="ignore"):  # an infinite error of a curve without residuals
-        arrays |= {f"{name}_sd": sd * factor for name, sd in points.solution.sd.items()}
-    arrays |= {"chi2": points.solution.chi2, "converged": points.solution.converged.astype(float)}
+    solution = with_scaled_errors(points, problem.posterior, problem.points[usable]).solution
+    arrays = {name: solution.values[name] for name in solution.sd}
+    arrays |= {f"{name}_sd": sd for name, sd in solution.sd.items()}
+    arrays |= {"chi2": solution.chi2, "converged": solution.converged.astype(float)}
     variables: dict[str, Any] = {}
     for name, values in arrays.items():
         whole = np.full(count, np.nan)
@@ -316,6 +313,7 @@ def _attrs(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> dict[
         "seed": settings.seed,
         "priors": {name: {"family": p.family, **p.values} for name, p in problem.priors.items()},
         "fixed": problem.fixed,
+        "q_bins": curves.q_bin.values,
         "lane_width": LANES,
         "bin_width": BINS,
         **provenance(),

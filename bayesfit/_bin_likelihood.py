@@ -196,7 +196,8 @@ def _problem(result: xr.DataTree, model: Any) -> Problem:
     data = result["constant_data"].to_dataset().assign(g2=result["observed_data"].dataset["g2"])
     data = data.assign(valid=data.valid.astype(bool))
     data.attrs = {name.removeprefix("data_"): value for name, value in attrs.items() if name.startswith("data_")}
-    places = data.q_bin.values
+    labels = json.loads(attrs.get("q_bins", "[]"))
+    places = [labels.index(label) if labels else label for label in data.q_bin.values.tolist()]
     given = {name: _of_bins(prior, places) for name, prior in json.loads(attrs["priors"]).items()}
     fixed = {name: _one_of_bins(value, places) for name, value in json.loads(attrs["fixed"]).items()}
     noise = json.loads(attrs["settings"])["noise"]
@@ -210,11 +211,11 @@ def _problem(result: xr.DataTree, model: Any) -> Problem:
         ) from error
 
 
-def _of_bins(prior: Mapping[str, Any], places: Array) -> dict[str, Any]:
+def _of_bins(prior: Mapping[str, Any], places: list[int]) -> dict[str, Any]:
     return {name: _one_of_bins(value, places) for name, value in prior.items()}
 
 
-def _one_of_bins(value: Any, places: Array) -> Any:
+def _one_of_bins(value: Any, places: list[int]) -> Any:
     """A value, or those of the bins that are left of a result."""
     return [value[place] for place in places] if isinstance(value, list) else value
 

@@ -112,10 +112,10 @@ def carried_common(result: xr.DataTree, problem: Problem, links: tuple[Link, ...
     Bins' own parameters keep their priors."""
     checks = result["across"].dataset
     converged = (checks.r_hat <= LARGEST_RHAT) & (checks.ess_bulk >= LEAST_ESS) & (checks.ess_tail >= LEAST_ESS)
-    scales = _common_scales(problem, links)
+    posterior = result["posterior"].dataset
+    scales = {name: scale for name, scale in _common_scales(problem, links).items() if name in posterior}
     if not scales or not bool(converged.all()):
         return {}
-    posterior = result["posterior"].dataset
     draws = {name: posterior[name].values.reshape(1, -1) for name in scales}
     z = np.concatenate([scales[name].of(draws[name]) for name in scales])
     factor = widen * spread_factor(z)

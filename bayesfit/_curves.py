@@ -113,6 +113,14 @@ def curves(
     return data
 
 
+def by_bin(data: xr.Dataset) -> xr.Dataset:
+    """The dataset with dims (q_bin, tau), also after the user's own `isel` of one bin, which keeps its coordinates."""
+    if "q_bin" not in data.dims:
+        own = [name for name, coord in data.coords.items() if coord.ndim == 0 and name != "q_bin"]
+        data = data.reset_coords(own).expand_dims("q_bin").set_coords(own)
+    return data.transpose("q_bin", "tau", ..., missing_dims="ignore")
+
+
 def _real(array: Any, field: str, file: str | None, notes: list[str]) -> np.ndarray:
     """A float64 array in native byte order, masked entries as NaN."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ import xarray as xr
 
 from bayesfit import _estimate, _point, _sample
 from bayesfit._assemble import assemble, classical_fit
+from bayesfit._curves import by_bin
 from bayesfit._devices import TRACING, take
 from bayesfit._errors import ModelError, SettingsError
 from bayesfit._keys import bin_keys
@@ -61,16 +63,17 @@ def fit(
             `{"kind": "shared", "by": "phi"}` (one for each value of a coordinate of q_bin, or of an array of labels),
             "pooled" (drawn from a common normal distribution on the unconstrained scale), "smooth" (a random walk in
             log q there), or a law in q as `bayesfit.law` takes it: "diffusion", `{"name": "power_law", "n": 1}`, with
-            `"scatter": True` for bins that scatter about it. `priors` and `fixed` may name what the bins have in
-            common (`D`). All bins then have one posterior, sampled by NumPyro's NUTS with a warm-up of its own;
-            parameters of it have dims (chain, draw), and a bin's draws depend on the other bins.
+            `"scatter": True` for bins that scatter about it, in the parameter's logarithm (in the parameter itself
+            where it may be negative). `priors` and `fixed` may name what the bins have in common (`D`). All bins then
+            have one posterior, sampled by NumPyro's NUTS, with `warmup` and `target_accept` of its own; parameters of
+            it have dims (chain, draw), and a bin's draws depend on the other bins.
         chains, draws, warmup: chains a bin, kept draws a chain, warm-up transitions before them.
         target_ess: effective sample size, bulk and tail, that the kept draws of a bin's worst parameter should have
             together, with R-hat at most 1.01. Chains that miss it go on to twice their length, of which every second
-            draw is kept, and so on up to 16,000 transitions; a bin that 1,600 have not helped, or whose trajectories
-            diverge, begins again from a frame of its own draws, up to three times. 0, or a target of more than half
-            the number of kept draws: exactly `draws` transitions after the warm-up. Verdicts ask for 400 whatever the
-            target.
+            draw is kept, and so on; a bin that 400 transitions have not brought there, or whose trajectories diverge,
+            begins again from a frame of its own draws, up to five times and with ever longer chains, the last of 8,000
+            transitions. 0, or a target of more than half the number of kept draws: exactly `draws` transitions after
+            the warm-up. Verdicts ask for 400 whatever the target.
         seed: the same data, settings, seed and machine give the same bits; a bin's draws depend on no other bin.
         target_accept: acceptance rate that the step size is adapted to.
         include: more groups for the result, of "log_likelihood" (of each point given the others of its bin; amplitudes
@@ -111,12 +114,8 @@ def fit(
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(True))
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
-        if not across and settings.method != "nuts":
-            raise SettingsError(
-                f"{settings.method!r} is for joint fits", field="method", remedy="Give across, or take point_estimate"
-            )
-        if across:
-            return _run_joint(curves, model, priors or {}, fixed or {}, across, settings, report)
+        if across or settings.method != "nuts":
+            return _run_joint(curves, model, priors or {}, fixed or {}, across or {}, settings, report)
         with TRACING:
             problem = prepare(curves, model, settings.noise, priors, fixed)
         return _run(curves, problem, settings, report)
@@ -156,7 +155,7 @@ def point_estimate(
             bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
             points = _point.point_estimates(problem.posterior, bins, keys, lambda progress: None, stop)
     count = len(problem.points)
-    coords = {name: c for name, c in curves.coords.items() if c.dims == ("q_bin",)}
+    coords = {name: c for name, c in by_bin(curves).coords.items() if c.dims == ("q_bin",)}
     return classical_fit(problem, usable, points, count).assign_coords(coords)
 
 
@@ -167,21 +166,14 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
         return assemble(curves, problem, settings, usable, np.zeros((0, 2), np.uint32), None, None, None)
     posterior, bins = problem.posterior, take(problem.bins, usable)
     keys = bin_keys(settings.seed, problem.identity[usable])
-    schedule = _sample.Schedule(
-        settings.chains, settings.draws, settings.warmup, settings.target_accept, settings.target_ess
-    )
+    schedule = _schedule(settings)
     with stop_on_signal() as stop:
         points = _point.start_compiling(posterior, bins)
         _sample.start_compiling(posterior, bins, _estimate.shapes(points, settings.chains), schedule)
         _estimate.start_compiling(posterior, bins, points)
         points = _point.point_estimates(posterior, bins, keys, report, stop)
         estimates = _estimate.estimate_bins(posterior, bins, points, keys, settings.chains, report, stop)
-        if not np.any(np.isfinite(estimates.mode_potential)):
-            raise ModelError(
-                "its density is not finite at any prior draw, in any bin",
-                field=f"model {posterior.model.name!r}",
-                remedy="Does the program return NaN?",
-            )
+        _check_density(estimates.mode_potential, problem)
         draws = _sample.sample_bins(posterior, bins, estimates, keys, schedule, report, stop)
     return assemble(curves, problem, settings, usable, keys, points, estimates.mode_potential, draws)
 
@@ -196,7 +188,7 @@ def _run_joint(
     report: Report,
 ) -> xr.DataTree:
     """Estimate every bin by itself, then sample all bins together, and judge each."""
-    from bayesfit._across import check_links, parse_across
+    from bayesfit._across import check_choices, check_links, parse_across
     from bayesfit._joint import joint_posterior
     from bayesfit._joint_result import called_approximate, with_common
     from bayesfit._joint_sample import sample_joint
@@ -209,8 +201,13 @@ def _run_joint(
             field="include",
             remedy="Leave it out, or leave out across",
         )
-    curves = curves if "q_bin" in curves.dims else curves.expand_dims("q_bin")
+    curves = by_bin(curves)
     links = parse_across(across, curves)
+    if not links and settings.method != "nuts":
+        raise SettingsError(
+            f"{settings.method!r} is for joint fits", field="method", remedy="Give across, or take point_estimate"
+        )
+    check_choices(links, priors, fixed)
     common = {parameter.name for link in links for parameter in link.parameters}
     mine = {name: parse_common(prior, name) for name, prior in priors.items() if name in common}
     pinned = {name: one_number(value, f"fixed.{name}") for name, value in fixed.items() if name in common}
@@ -229,18 +226,39 @@ def _run_joint(
         points = _point.point_estimates(problem.posterior, bins, keys, report, stop)
         if stop.asked:
             raise KeyboardInterrupt
+        fits = _point.with_scaled_errors(points, problem.posterior, problem.points[usable])
         with TRACING:
-            joint = joint.with_fits(points.solution.values, points.solution.sd)
-        start = find_start(joint, points, hierarchical, settings.chains, settings.seed)
+            joint = joint.with_fits(fits.solution.values, fits.solution.sd)
+        start = find_start(joint, fits, hierarchical, settings.chains, settings.seed)
+        _check_density(start.potential, problem)
         if settings.method == "svi":
             draws, shared, k = look_at(joint, start, keys, settings.draws, settings.seed, report)
         else:
-            draws, shared = sample_joint(joint, start, keys, settings.draws, settings.seed, report, stop)
+            draws, shared = sample_joint(joint, start, keys, _schedule(settings), settings.seed, report, stop)
     lowest = _lowest(draws.stats["potential"])
     result = assemble(curves, problem, settings, usable, keys, points, lowest, draws)
-    result = with_common(result, joint, usable, points, draws, shared, dict(across))
+    result = with_common(result, joint, usable, fits, draws, shared, dict(across))
     result.attrs["start"] = start.how
+    in_numbers = {name: {"family": prior.family, **prior.values} for name, prior in mine.items()}
+    result.attrs["priors_in_common"] = json.dumps(in_numbers, default=float)
+    result.attrs["fixed_in_common"] = json.dumps(pinned)
     return called_approximate(result, k) if settings.method == "svi" else result
+
+
+def _schedule(settings: FitSettings) -> _sample.Schedule:
+    return _sample.Schedule(
+        settings.chains, settings.draws, settings.warmup, settings.target_accept, settings.target_ess
+    )
+
+
+def _check_density(potential: np.ndarray, problem: Problem) -> None:
+    """Refuse a model whose potential is finite at none of the places where chains would begin."""
+    if not np.any(np.isfinite(potential)):
+        raise ModelError(
+            "its density is not finite at any prior draw, in any bin",
+            field=f"model {problem.posterior.model.name!r}",
+            remedy="Does the program return NaN?",
+        )
 
 
 def _lowest(potential: np.ndarray) -> np.ndarray:

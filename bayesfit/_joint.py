@@ -213,6 +213,7 @@ def joint_posterior(
     Raises:
         SettingsError: a prior cannot be shared, or nothing is left to sample.
     """
+    links = tuple(_with_scale(link, problem.posterior, bins) for link in links)
     whole, amplitudes = problem.posterior, _integrated(problem.posterior, links)
     shared = () if amplitudes is None else amplitudes.names
     sampled = tuple(link for link in links if link.parameter not in shared)
@@ -231,6 +232,15 @@ def joint_posterior(
     if not joint.dimensions:
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the law free")
     return joint
+
+
+def _with_scale(link: Link, posterior: Posterior, bins: Bin) -> Link:
+    """A link whose bins scatter about a law, additively if the parameter may be negative by its prior."""
+    if not link.scatter:
+        return link
+    one = jax.tree.map(lambda array: jnp.asarray(array[0]), bins)
+    support = priors_of(posterior, one)[link.parameter].support
+    return replace(link, additive=bool(np.any(support(-np.geomspace(1e-6, 1e6, 25)))))
 
 
 def _integrated(whole: Posterior, links: tuple[Link, ...]) -> SharedAmplitudes | None:
@@ -273,14 +283,17 @@ def _check_priors(posterior: Posterior, bins: Bin, links: tuple[Link, ...]) -> N
     Raises:
         SettingsError: it differs between bins, or depends on other parameters; a law does not ask for it.
     """
-    ends = [jax.tree.map(lambda array, place=place: array[place], bins) for place in (0, -1)]
-    one_bin, other_bin = (priors_of(posterior, bin, seed) for seed, bin in enumerate(ends))
-    for link in links:
-        one, other = one_bin[link.parameter], other_bin[link.parameter]
-        pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-        if link.kind != "law" and not all(np.array_equal(a, b) for a, b in pairs):
+    names = [link.parameter for link in links if link.kind != "law"]
+
+    def numbers(bin: Bin, seed: int) -> dict[str, list[Any]]:
+        priors = priors_of(posterior, bin, seed)
+        return {name: [jnp.asarray(leaf) for leaf in jax.tree.leaves(priors[name])] for name in names}
+
+    one, other = (jax.vmap(lambda bin, seed=seed: numbers(bin, seed))(bins) for seed in (0, 1))
+    for name in names:
+        if not all(np.all(a == b[0]) for a, b in zip(one[name], other[name], strict=True)):
             raise SettingsError(
                 "its prior is not the same in all bins, or depends on other parameters",
-                field=f"across.{link.parameter}",
-                remedy=f"Give one in priors.{link.parameter}",
+                field=f"across.{name}",
+                remedy=f"Give one in priors.{name}",
             )

@@ -49,6 +49,8 @@ def with_common(
     posterior = posterior.drop_vars([name for name in common.data_vars if name in posterior])
     posterior = posterior.merge(common, combine_attrs="no_conflicts").assign_attrs(posterior.attrs)
     result["posterior"] = posterior.reset_coords(drop=True)  # `az.summary` takes no q that only some variables have
+    bins = result["diagnostics"].to_dataset()
+    result["diagnostics"] = bins.assign(jumped=xr.full_like(bins.jumped, np.nan))  # there are no global moves
     result["across"] = judged(common, prior, checked, result)
     result["law_curve"] = _curves(checked, units)
     result["law_residuals"] = _residuals(checked, usable, units, result)

@@ -17,7 +17,7 @@ from bayesfit import _convergence
 from bayesfit._devices import on_one_device
 from bayesfit._joint import Joint, compiled, draw_all
 from bayesfit._joint_start import Frame, Start
-from bayesfit._sample import FEWEST_DRAWS, LARGEST_RHAT, LEAST_ESS, STATS, Draws
+from bayesfit._sample import FEWEST_DRAWS, LARGEST_RHAT, STATS, Draws, Schedule
 from bayesfit._work import Progress, Report, Stop
 
 CHUNK = 50  # transitions
@@ -43,19 +43,19 @@ def plan_for(joint: Joint, start: Start) -> Plan:
 
 
 def sample_joint(
-    joint: Joint, start: Start, keys: np.ndarray, draws: int, seed: int, report: Report, stop: Stop
+    joint: Joint, start: Start, keys: np.ndarray, schedule: Schedule, seed: int, report: Report, stop: Stop
 ) -> tuple[Draws, Arrays]:
     """Draws of every parameter of every bin, and of what the bins have in common (chain, draw, ...). A run whose worst
-    parameter has not converged goes on to chains of twice the length, of which every second draw is kept, and so on.
-    After a wish to stop, draws that were not made are NaN."""
-    plan = plan_for(joint, start)
+    parameter misses the schedule's target goes on to chains of twice the length, of which every second draw is kept,
+    and so on. After a wish to stop, draws that were not made are NaN."""
+    plan, draws = plan_for(joint, start), schedule.draws
     chain_keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), len(start.u))
     first = start.u, start.potential, start.gradient, np.asarray(jax.random.key_data(chain_keys))
     state = on_one_device(_begin, *first, static=plan, identity="NUTS")
     made: list[Arrays] = []
     kept, convergence, thin = np.zeros((0, 0, 0)), (np.nan,) * 3, 1
     stats: Arrays = {}
-    for thin in THINNINGS:
+    for thin in THINNINGS[: 1 if schedule.fixed else None]:
         while (count := CHUNK * len(made) - plan.warmup) < draws * thin and not stop.asked:
             report(_progress(joint, max(count, 0) // thin, draws, convergence))
             state, chunk = compiled(_advance, joint, start.frame, state, static=plan)
@@ -63,7 +63,7 @@ def sample_joint(
         kept, stats = _kept(made, plan.warmup, draws, thin)
         if len(kept) >= FEWEST_DRAWS:
             convergence = _convergence.worst(_series(start.frame, kept))
-        if stop.asked or (convergence[0] <= LARGEST_RHAT and min(convergence[1:]) >= LEAST_ESS):
+        if stop.asked or (convergence[0] <= LARGEST_RHAT and min(convergence[1:]) >= schedule.target_ess):
             break
     found = _drawn(joint, start, kept, draws, keys, seed, thin, stats, convergence)
     report(_progress(joint, len(kept), draws, convergence, done=True))

@@ -4,8 +4,9 @@ Of many prior draws of what the bins have in common those are taken whose values
 least-squares fits, and each goes downhill to the nearest mode. There the curvature makes the coordinates round.
 
 Scales that bins have in common (the scatter about a law, the spread of a distribution) are held at a tenth on the way,
-with no deviations at its beginning: the density of such a model has no useful mode, and its curvature at any point
-misleads elsewhere. The coordinates are then measured one by one, and a longer warm-up does the rest.
+from the bins' values that such a scale and their own fits make likely: the density of such a model has no useful mode,
+and its curvature at any point misleads elsewhere. The coordinates are then measured one by one, and a longer warm-up
+does the rest.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def is_scale(name: str) -> bool:
 
 
 def _first_guess(name: str, z: Any) -> Any:
-    """No deviations, and small scales; other coordinates as drawn."""
+    """Deviations in the middle of what is likely, and small scales; other coordinates as drawn."""
     if name.endswith("_unit"):
         return jnp.zeros_like(z)
     return jnp.full_like(z, SMALL) if is_scale(name) else z

@@ -70,7 +70,7 @@ def judged(common: xr.Dataset, prior: dict[str, np.ndarray], checked: list[Check
     used = bins.isel(q_bin=np.flatnonzero(bins.verdict.values != "unusable_data"))
     diverging = result["sample_stats"].diverging.any("q_bin").values
     found = [
-        *_unfinished(common),
+        *_unfinished(result["sample_stats"].lp),
         *_mixing(group, used, diverging),
         *_misfits(checked, used),
         *_identification(names, numbers[:, -1]),
@@ -116,13 +116,8 @@ def _worst(group: xr.Dataset, used: xr.Dataset) -> tuple[float, float, float]:
     return float(np.max(r_hat)), float(np.min(bulk)), float(np.min(tail))
 
 
-def _unfinished(common: xr.Dataset) -> Found:
-    made = np.logical_and.reduce(
-        [
-            np.isfinite(array.transpose("draw", ...).values).reshape(array.sizes["draw"], -1).all(axis=1)
-            for array in common.values()
-        ]
-    )
+def _unfinished(lp: xr.DataArray) -> Found:
+    made = np.isfinite(lp.transpose("draw", "chain", "q_bin").values).any(axis=2).all(axis=1)
     return [] if made.all() else [("interrupted", f"{made.sum()} of {made.size} draws were made")]
 
 

@@ -6,9 +6,9 @@ D is looked for wherever D q^2 is a rate that the delays can see at some q, log-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import interpax
 import jax.numpy as jnp
@@ -63,6 +63,11 @@ class Law:
                     field=f"law {self.name!r}",
                     remedy="Choose another name",
                 )
+
+    def knows(self, q: np.ndarray) -> np.ndarray:
+        """At which q (q_bin,), 1/angstrom, the law is known."""
+        low, high = self.q_range or (0.0, np.inf)
+        return (q > 0.0) & (q >= low) & (q <= high)
 
     def check_range(self, q: np.ndarray, field: str) -> None:
         """Raise InputError where the law is not known at some bin's q (q_bin,), 1/angstrom; NaN counts for nothing."""
@@ -284,6 +289,47 @@ _KNOWN: dict[str, Law] = {}  # one law for one choice of numbers, so that progra
 def identity_of(law: Law) -> str | None:
     """What the law's program is made of, in words; None for one that holds more than a name and numbers."""
     return next((words for words, known in _KNOWN.items() if known is law), None)
+
+
+class Sites(NamedTuple):
+    """What a law's program samples, and what follows from that (`numpyro.deterministic`), by name."""
+
+    sampled: tuple[str, ...]
+    derived: tuple[str, ...]
+
+    def refuse_derived(self, kind: str, names: Iterable[str]) -> None:
+        """Refuse a choice of this kind ("priors", "fixed") for a parameter that follows from others.
+
+        Raises:
+            SettingsError: names the parameter.
+        """
+        for name in names:
+            if name in self.derived:
+                raise SettingsError(
+                    f"{name!r} follows from what the law samples",
+                    field=f"{kind}.{name}",
+                    remedy=f"Give {' or '.join(self.sampled)}",
+                )
+
+
+def sites_of(law: Law, q: np.ndarray, tau: np.ndarray, field: str) -> tuple[Sites, np.ndarray]:
+    """What a law's program samples at q (q,) and delays tau, and its values (q,) at one draw.
+
+    Raises:
+        SettingsError: it raises, or samples what is no continuous scalar.
+    """
+    try:
+        seeded = numpyro.handlers.seed(lambda: numpyro.deterministic("_law", law.program(q, tau)), 0)
+        trace = numpyro.handlers.trace(seeded).get_trace()
+    except Exception as error:
+        raise SettingsError(f"the law raises: {type(error).__name__}: {error}", field=field) from error
+    values = np.asarray(trace.pop("_law")["value"])
+    sampled = {n: site["fn"] for n, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+    for name, fn in sampled.items():
+        if fn.batch_shape or fn.event_shape or fn.support.is_discrete:
+            raise SettingsError(f"parameter {name!r} is no continuous scalar", field=field)
+    derived = tuple(name for name, site in trace.items() if site["type"] == "deterministic")
+    return Sites(tuple(sampled), derived), values
 
 
 def _number(value: Any, field: str) -> float:

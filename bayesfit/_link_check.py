@@ -164,7 +164,9 @@ def _interpolation(x: Array, wanted: Array) -> Array:
 def _kind(link: Link, values: Array) -> str:
     """The scale of the link's deviations: the unconstrained one of its prior where bins are pooled, else the logarithm,
     or the value itself where it may be negative."""
-    return "pooled" if link.kind == "pooled" else "log" if np.all(values > 0) else "plain"
+    if link.kind == "pooled":
+        return "pooled"
+    return "log" if np.all(values > 0) and not link.additive else "plain"
 
 
 def _freed(

@@ -56,6 +56,17 @@ class PointEstimate(NamedTuple):
     prior_values: Any
 
 
+def with_scaled_errors(points: PointEstimate, posterior: Posterior, counts: np.ndarray) -> PointEstimate:
+    """The same with standard errors that the residuals have scaled, where the noise has a scale of its own; `counts`
+    (bin,): valid points."""
+    solution = points.solution
+    if not posterior.noise.parameters:
+        return points
+    factor = np.sqrt(solution.chi2 / np.maximum(counts - len(solution.sd), 1))
+    with np.errstate(invalid="ignore"):  # an infinite error of a curve without residuals
+        return points._replace(solution=solution._replace(sd={name: sd * factor for name, sd in solution.sd.items()}))
+
+
 def start_compiling(posterior: Posterior, bins: Bin) -> PointEstimate:
     """Begin to compile in the background; returns the shapes of what is made of one batch."""
     count = len(bins.y)

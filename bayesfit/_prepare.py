@@ -16,7 +16,7 @@ import numpyro.distributions as dist
 import xarray as xr
 from numpyro.primitives import Messenger
 
-from bayesfit._curves import BASELINE_PRIOR, CONTRAST_PRIOR
+from bayesfit._curves import BASELINE_PRIOR, CONTRAST_PRIOR, by_bin
 from bayesfit._errors import InputError, ModelError, SettingsError, nearest
 from bayesfit._model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter, check_name
 from bayesfit._noise import Noise, get_noise
@@ -137,9 +137,7 @@ def _oriented(data: xr.Dataset) -> xr.Dataset:
     for name in ("g2", "g2_err", "valid"):
         if name not in data:
             raise InputError("is missing", field=name, remedy="Make the dataset with bayesfit.curves or bayesfit.read")
-    if "q_bin" not in data.dims:
-        data = data.expand_dims("q_bin")
-    return data.transpose("q_bin", "tau", ...)
+    return by_bin(data)
 
 
 def _check_x(model: Model, tau: np.ndarray, data: xr.Dataset, file: str | None) -> None:

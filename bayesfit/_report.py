@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "unusable_data": "bright_black"}
 CHECKED = ("r_hat", "ess_bulk", "ess_tail", "contraction", "verdict", "reason")
+COMMON = ("parameter", "median", "low", "high", "units", *CHECKED)
 LEFT = ("parameter", "verdict", "reason")
 UNCONVERGED = ("poor_mixing", "interrupted")
 
@@ -49,7 +50,7 @@ def summary(result: xr.DataTree, units: Mapping[str, str] | None = None, common:
         return pd.concat(each, names=["dataset"])
     result = in_units(result, units or {})
     if common:
-        return pd.DataFrame(_common_rows(result)).set_index("parameter")
+        return pd.DataFrame(_common_rows(result), columns=list(COMMON)).set_index("parameter")
     diagnostics, posterior = result["diagnostics"].dataset, result["posterior"].dataset
     columns: dict[str, Any] = {name: diagnostics[name].values for name in ("q", "phi", "verdict", "reason")}
     for name in ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -145,8 +144,6 @@ def _fitted(steps: list[_Step], labels: np.ndarray, widen: float | None, report:
             return results
         words = {"long_name": "the bin's prior is its posterior in the dataset before"}
         result["diagnostics"] = result["diagnostics"].to_dataset().assign(prior_carried=("q_bin", bins, words))
-        if step.links:
-            result.attrs["priors_in_common"] = json.dumps({name: _in_numbers(prior) for name, prior in carried.items()})
         results.append(result)
         if "interrupted" in result["diagnostics"].verdict.values:
             break
@@ -155,7 +152,3 @@ def _fitted(steps: list[_Step], labels: np.ndarray, widen: float | None, report:
 
 def _named(report: Report, label: str) -> Report:
     return lambda progress: report(replace(progress, dataset=label))
-
-
-def _in_numbers(prior: Any) -> dict[str, Any]:
-    return {"family": prior.family, **{name: float(value) for name, value in prior.values.items()}}

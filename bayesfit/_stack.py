@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bayesfit._curves import by_bin
 from bayesfit._errors import InputError, SettingsError
 
 SAME_Q = 1e-3  # relative: instruments read an angle back to about this
@@ -91,8 +92,7 @@ def oriented(datasets: Sequence[xr.Dataset]) -> list[xr.Dataset]:
             raise SettingsError(
                 f"got {type(data).__name__} without curves", field="datasets", remedy="Make them with bayesfit.read"
             )
-    whole = [data if "q_bin" in data.dims else data.expand_dims("q_bin") for data in datasets]
-    return [data.transpose("q_bin", "tau", ...) for data in whole]
+    return [by_bin(data) for data in datasets]
 
 
 def check_agreement(datasets: Sequence[xr.Dataset]) -> None:

@@ -26,7 +26,7 @@ from scipy.stats import chi2
 from bayesfit._bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered, reasons
 from bayesfit._convergence import worst
 from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
-from bayesfit._laws import Law, get_law
+from bayesfit._laws import Law, get_law, sites_of
 from bayesfit._model import Parameter
 from bayesfit._posterior import Override
 from bayesfit._priors import build, one_number, parse_common
@@ -99,7 +99,7 @@ def law(
         bins = likelihoods(result, parameter, _known_verdicts(verdicts), model)
         tau = _delays(result)
         program = second_stage(chosen, bins.logarithmic, scatter, priors, fixed)
-        sites = _sites(program, chosen, bins, tau, (priors or {}, fixed or {}))
+        sites = _sites(program, chosen, bins, tau, scatter, (priors or {}, fixed or {}))
         _check_count(bins, len(sites), chosen)
         sampler = Sampler(program, draws, chains)
         samples, stats = sampler(jax.random.PRNGKey(seed), grid(bins.q[bins.used]), tau, bins.likelihood)
@@ -180,7 +180,12 @@ def second_stage(
 
 
 def _sites(
-    program: Callable[..., None], law: Law, bins: Bins, tau: Array, choices: tuple[Mapping[str, Any], ...]
+    program: Callable[..., None],
+    law: Law,
+    bins: Bins,
+    tau: Array,
+    scatter: bool,
+    choices: tuple[Mapping[str, Any], ...],
 ) -> tuple[str, ...]:
     """The names of the law's sampled parameters, "scatter" left out, after checking law and choices.
 
@@ -190,6 +195,13 @@ def _sites(
     """
     q, field = bins.q[bins.used], f"law {law.name!r}"
     law.check_range(np.where(bins.used, bins.q, np.nan), field)
+    alone, _ = sites_of(law, grid(q), tau, field)
+    for kind, names in zip(("priors", "fixed"), choices, strict=True):
+        alone.refuse_derived(kind, names)
+        known = (*alone.sampled, *(("scatter",) if scatter else ()))
+        for name in names:
+            if name not in known:
+                raise SettingsError(f"unknown parameter {name!r}", field=kind, remedy=nearest(name, known))
     seeded = numpyro.handlers.seed(program, jax.random.PRNGKey(0))
     try:
         trace = numpyro.handlers.trace(seeded).get_trace(grid(q), tau, bins.likelihood)
@@ -197,21 +209,12 @@ def _sites(
         raise
     except Exception as error:
         raise SettingsError(f"raises: {type(error).__name__}: {error}", field=field) from error
-    sites = {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
-    known = [name for name, site in trace.items() if site["type"] != "sample" or not site["is_observed"]]
-    for kind, names in zip(("priors", "fixed"), choices, strict=True):
-        for name in names:
-            if name not in known or name.startswith("_"):
-                shown = [name for name in known if not name.startswith("_")]
-                raise SettingsError(f"unknown parameter {name!r}", field=kind, remedy=nearest(name, shown))
-    for name, site in sites.items():
-        if site["fn"].batch_shape or site["fn"].event_shape or site["fn"].support.is_discrete:
-            raise SettingsError(f"parameter {name!r} is no continuous scalar", field=field)
+    sites = [name for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]]
     values = np.asarray(trace["_law"]["value"])
     if not np.all(np.isfinite(values)) or (bins.logarithmic and not np.all(values > 0)):
         need = "positive and finite" if bins.logarithmic else "finite"
         raise SettingsError(f"its values must be {need}, got {values.min():g}", field=field)
-    if not set(sites) - {"scatter"} and "scatter" not in sites:
+    if not sites:
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the law free")
     return tuple(name for name in sites if name != "scatter")
 

@@ -1,5 +1,7 @@
 """Deviations of bins are standard normal whatever the bins' own fits say, in coordinates that these make round."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,11 +76,15 @@ def test_without_fits_coordinates_are_the_numbers():
 
 
 def test_fits_that_say_nothing_have_no_weight():
-    """A fit that failed, or that is exact; negative values scatter by factors, too."""
+    """One that failed, that is exact, or that has no logarithm where bins scatter by factors."""
     values, sd = np.array([2.0, -2.0, np.nan, 1.0, 1.0]), np.array([0.2, 0.2, 1.0, np.inf, 0.0])
-    fits = Link("rate", "law", scatter=True).with_fits(None, values, sd).fits
-    np.testing.assert_allclose(fits.middle, [np.log(2.0), np.log(2.0), 0.0, 0.0, 0.0])
-    np.testing.assert_allclose(fits.precision, [100.0, 100.0, 0.0, 0.0, 0.0])
+    link = Link("rate", "law", scatter=True)
+    fits = link.with_fits(None, values, sd).fits
+    np.testing.assert_allclose(fits.middle, [np.log(2.0), 0.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(fits.precision, [100.0, 0.0, 0.0, 0.0, 0.0])
+    fits = replace(link, additive=True).with_fits(None, values, sd).fits
+    np.testing.assert_allclose(fits.middle, [2.0, -2.0, 0.0, 0.0, 0.0])
+    np.testing.assert_allclose(fits.precision, [25.0, 25.0, 0.0, 0.0, 0.0])
 
 
 def test_a_long_walk_moves_in_its_own_numbers():

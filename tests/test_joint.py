@@ -1,22 +1,30 @@
 """Joint fits: their density from that of single bins, what sharing gains, every kind of link, and what is refused."""
 
+import json
 import signal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 import xarray as xr
 from scipy.special import gamma
 
 import bayesfit
 from bayesfit._across import parse_across
+from bayesfit._carry import carried_common
 from bayesfit._joint import joint_posterior, priors_of
+from bayesfit._keys import bin_keys
+from bayesfit._point import point_estimates, with_scaled_errors
 from bayesfit._prepare import prepare
+from bayesfit._work import Stop
 
 D, BETA, BINS = 2.0e4, 0.9, 6
 TAU = np.geomspace(1e-4, 10.0, 48)
 Q = np.geomspace(2e-3, 2e-2, BINS)
+VECTOR = dist.Uniform(0.0, 1.0).expand([2]).to_event(1)
 AMPLITUDES = {"contrast_prior": "TruncatedNormal(0.2, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
 
 
@@ -29,9 +37,9 @@ def data(error=0.004, seed=2, rate=D * Q**2):
 
 
 def joint_of(curves, across, noise="stated"):
-    links = parse_across(across, curves)
+    links = (link.of_bins(np.arange(BINS)) for link in parse_across(across, curves))
     problem = prepare(curves, "stretched_exponential", noise)
-    return problem, joint_posterior(problem, problem.bins, links, {}, {})
+    return problem, joint_posterior(problem, problem.bins, tuple(links), {}, {})
 
 
 def test_density_is_that_of_the_bins_at_the_linked_values():
@@ -110,7 +118,6 @@ def test_two_stages_agree_with_the_joint_fit():
 
 def test_the_full_program_has_the_same_posterior(diffusion):
     """Every amplitude sampled, by NumPyro's NUTS from the truth."""
-    import numpyro
     from numpyro.infer import MCMC, NUTS, init_to_value
 
     curves = data()
@@ -125,8 +132,8 @@ def test_the_full_program_has_the_same_posterior(diffusion):
         def program():
             values = {"rate": joint.links[0].values(None), "beta": numpyro.sample("beta", prior)}
             with numpyro.plate("bins", BINS):
-                contrast = numpyro.sample("contrast", numpyro.distributions.TruncatedNormal(0.2, 0.2, low=0.0))
-                baseline = numpyro.sample("baseline", numpyro.distributions.Normal(1.0, 0.1))
+                contrast = numpyro.sample("contrast", dist.TruncatedNormal(0.2, 0.2, low=0.0))
+                baseline = numpyro.sample("baseline", dist.Normal(1.0, 0.1))
             shape = jnp.exp(-2.0 * (values["rate"][:, None] * bins.tau) ** values["beta"])
             mean = (baseline[:, None] + contrast[:, None] * shape) * unit
             numpyro.factor("g2", -0.5 * jnp.sum((y - mean) ** 2))
@@ -179,11 +186,23 @@ def test_bins_that_resemble_each_other(kind):
 
 
 def test_priors_and_fixed_values_of_what_is_shared():
-    across = {"rate": "power_law"}
-    result = bayesfit.fit(
-        data(), noise="stated", across=across, priors={"n": "Normal(2, 0.001)"}, fixed={"beta": BETA}, draws=100
-    )
-    assert result["posterior"].n.std() < 0.002
+    """They have their effect, and the result says so; what is fixed is not carried to another dataset."""
+    across, curves = {"rate": "power_law"}, data()
+    priors, fixed = {"rate_middle": "LogNormal(2, 0.001)"}, {"beta": BETA, "n": 2.0}
+    result = bayesfit.fit(curves, noise="stated", across=across, priors=priors, fixed=fixed, draws=100)
+    posterior = result["posterior"]
+    assert abs(np.log(posterior.rate_middle).mean() - 2.0) < 0.01
+    np.testing.assert_allclose(posterior.rate[..., 0] / posterior.rate[..., 5], (Q[0] / Q[5]) ** 2, rtol=1e-12)
+    assert json.loads(result.attrs["priors_in_common"]) == {
+        "rate_middle": {"family": "LogNormal", "loc": 2.0, "scale": 0.001}
+    }
+    assert json.loads(result.attrs["fixed_in_common"]) == {"n": 2.0}
+    converged = result["across"].to_dataset().assign(r_hat=("parameter", np.ones(result["across"].sizes["parameter"])))
+    result["across"] = converged.assign(dict.fromkeys(("ess_bulk", "ess_tail"), 1000.0 * converged.r_hat))
+    with jax.enable_x64(True):
+        problem = prepare(curves, "stretched_exponential", "stated", {}, {"beta": BETA})
+        carried = carried_common(result, problem, parse_across(across, curves), 1.0)
+    assert set(carried) == {"rate_middle"}
 
 
 def test_a_result_is_saved_and_summarised(diffusion, tmp_path):
@@ -208,6 +227,12 @@ def test_a_result_is_saved_and_summarised(diffusion, tmp_path):
         ({"rate": {"name": "diffusion", "scatter": 1}}, "across.rate.scatter: got 1"),
         ({"rate": {"name": "de_gennes", "S": ([0.01, 0.012, 0.015, 0.03], [1, 1, 1, 1])}}, "outside the law's table"),
         ({"rate": "diffusion", "beta": "diffusion"}, "parameter 'D' is taken"),
+        ({"rate": {"name": "mine"}}, "across.rate: unknown kind or law 'mine'"),
+        ({"rate": {"name": lambda q, tau: q, "n": 1}}, "across.rate: a law of your own has no option 'n'"),
+        ({"rate": lambda q, tau: numpyro.sample("w", VECTOR).sum() * q}, "parameter 'w' is no continuous scalar"),
+        ({"rate": lambda q, tau: numpyro.sample("w", dist.Bernoulli(0.5)) * q}, "parameter 'w' is no continuous"),
+        ({"rate": lambda q, tau: q[:2]}, "must return a finite value for each of 6 q"),
+        ({"beta": {"kind": "shared", "by": [1.0, np.nan, 1.0, 1.0, 2.0, 2.0]}}, "by: bin 1: the bin is in no group"),
     ],
 )
 def test_what_cannot_be_linked_is_refused_in_one_line(across, message):
@@ -219,10 +244,9 @@ def test_what_cannot_be_linked_is_refused_in_one_line(across, message):
 
 def test_a_program_of_ones_own_is_a_law():
     """Its parameter is in the result; a law of the result is refused, as are groups of single bins' priors."""
-    import numpyro
 
     def program(q, tau):
-        return numpyro.sample("speed", numpyro.distributions.LogNormal(10.0, 1.0)) * q**2
+        return numpyro.sample("speed", dist.LogNormal(10.0, 1.0)) * q**2
 
     options = {"noise": "stated", "across": {"rate": program}}
     result = bayesfit.fit(data(), fixed={"beta": BETA, "contrast": 0.2, "baseline": 1.0}, draws=100, **options)
@@ -239,10 +263,107 @@ def test_a_program_of_ones_own_is_a_law():
         bayesfit.fit(data(), across={"rate": lambda q, tau: 1 / 0})
 
 
-def test_a_law_needs_q():
-    curves = data().drop_vars("q")
-    with pytest.raises(bayesfit.InputError, match=r"across.rate: bin 0: the bin has no q"):
-        bayesfit.fit(curves, across={"rate": "diffusion"})
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fixed": {"D": D}}, "fixed.D: 'D' follows from what the law samples. Give "),
+        ({"priors": {"D": "LogNormal(10, 1)"}}, "priors.D: 'D' follows from what the law samples. Give "),
+        ({"priors": {"rate": "LogNormal(1, 1)"}}, "priors.rate: 'rate' follows from its law. Give "),
+        ({"across": {"rate": "per_bin"}, "method": "svi"}, "method: 'svi' is for joint fits"),
+    ],
+)
+def test_choices_without_effect_are_refused_in_one_line(options, message):
+    with pytest.raises(bayesfit.SettingsError) as caught:
+        bayesfit.fit(data(), **{"across": {"rate": "power_law"}, **options})
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_law_needs_q_of_the_bins_in_use():
+    with pytest.raises(bayesfit.InputError, match=r"across.rate: no bin has a q"):
+        bayesfit.fit(data().drop_vars("q"), across={"rate": "diffusion"})
+    q = np.where(np.arange(BINS) < 4, Q, [0.0, 0.0, 0.0, 0.0, np.nan, 0.0])
+    (link,) = parse_across({"rate": "diffusion"}, data().assign_coords(q=("q_bin", q)))
+    np.testing.assert_array_equal(link.of_bins(np.array([0, 3])).q, Q[[0, 3]])
+    with pytest.raises(bayesfit.InputError, match=r"across.rate: bin 4: the bin has no q"):
+        link.of_bins(np.array([0, 4]))
+    with pytest.raises(bayesfit.InputError, match=r"across.rate: bin 5: q is 0, not above 0"):
+        link.of_bins(np.array([0, 5]))
+    table = {"name": "de_gennes", "S": (np.geomspace(0.003, 0.03, 9), np.ones(9))}
+    (link,) = parse_across({"rate": table}, data())
+    assert link.of_bins(np.arange(2, BINS)).q.size == 4
+    with pytest.raises(bayesfit.InputError, match=r"across.rate: bin 0: q = 0.002 1/angstrom is outside"):
+        link.of_bins(np.arange(BINS))
+
+
+def test_groups_and_walks_are_those_of_the_bins_in_use():
+    (link,) = parse_across({"beta": {"kind": "shared", "by": list("ccaabb")}}, data())
+    some = link.of_bins(np.array([0, 1, 4]))
+    assert (some.groups, some.group.tolist()) == (("b", "c"), [1, 1, 0])
+    (link,) = parse_across({"beta": "smooth"}, data())
+    assert link.of_bins(np.array([4, 1])).order.tolist() == [1, 0]
+    with pytest.raises(bayesfit.InputError, match=r"across.beta: 'smooth' needs two usable bins"):
+        link.of_bins(np.array([3]))
+
+
+def program(q, tau):
+    """A law of one's own, whose values may be of any size."""
+    return numpyro.sample("level", dist.Normal(1.0, 0.1)) * jnp.ones_like(q)
+
+
+@pytest.mark.parametrize(("parameter", "additive"), [("baseline", True), ("contrast", False)])
+def test_bins_scatter_about_a_law_of_ones_own(parameter, additive):
+    """By factors, or by amounts where the parameter may be negative."""
+    with jax.enable_x64(True):
+        _, joint = joint_of(data(), {parameter: {"name": program, "scatter": True}})
+        values, handler = joint.run(key=jax.random.key(1))
+    (link,), found = joint.links, jax.tree.map(np.asarray, dict(handler.values))
+    assert link.additive == additive
+    off = found[f"{parameter}_scatter"] * found[f"{parameter}_unit"]
+    expected = found["level"] + off if additive else found["level"] * np.exp(off)
+    np.testing.assert_allclose(values[parameter], expected)
+    assert link.parameters[-1].description == f"sd of {'' if additive else 'log '}{parameter} about the law"
+
+
+@pytest.mark.parametrize("noise", ["inferred", "scaled"])
+def test_bins_own_fits_know_the_size_of_the_noise(noise):
+    """Where it is inferred, the standard errors that a joint fit begins with are those of errors stated right."""
+    curves, wrong = data(), data()
+    wrong["g2_err"] *= 100.0
+    with jax.enable_x64(True):
+        right, again = (
+            with_scaled_errors(
+                point_estimates(problem.posterior, problem.bins, bin_keys(0, problem.identity), print, stop),
+                problem.posterior,
+                problem.points,
+            )
+            for problem, stop in (
+                (prepare(curves, "stretched_exponential", "stated"), Stop()),
+                (prepare(wrong, "stretched_exponential", noise), Stop()),
+            )
+        )
+    np.testing.assert_allclose(again.solution.sd["rate"], right.solution.sd["rate"], rtol=0.35)
+
+
+def test_one_bin_of_a_dataset_and_nothing_to_infer_in_common():
+    """It keeps its q; as few draws as these are made without a target."""
+    options = {"noise": "stated", "fixed": {"D": D, "baseline": 1.0}, "across": {"rate": "diffusion"}}
+    result = bayesfit.fit(data().isel(q_bin=3), draws=20, chains=2, **options)
+    assert result["posterior"].beta.sizes == {"chain": 2, "draw": 20, "q_bin": 1}
+    assert result["diagnostics"].q.values == Q[3]
+    assert result["across"]["thin"].item() == 1
+    table = bayesfit.summary(result, common=True)
+    assert len(table) == 0
+    assert "median" in table
+
+
+def test_a_model_that_returns_nan_is_refused():
+    def shape(tau):
+        return numpyro.sample("rate", dist.LogNormal(0.0, 1.0)) * tau * jnp.nan
+
+    broken = bayesfit.Model("broken", shape)
+    with pytest.raises(bayesfit.ModelError, match="not finite at any prior draw"):
+        bayesfit.fit(data(), broken, noise="stated", across={"rate": "shared"})
 
 
 def test_a_prior_that_depends_on_the_bin_or_on_other_parameters_cannot_be_shared():
@@ -250,9 +371,10 @@ def test_a_prior_that_depends_on_the_bin_or_on_other_parameters_cannot_be_shared
         bayesfit.SettingsError, match=r"across.rate: its prior is not the same in all bins.*priors.rate"
     ):
         bayesfit.fit(data(), "double_exponential", across={"rate": "shared"})
-    means = {"family": "LogNormal", "loc": np.arange(BINS), "scale": 1.0}
-    with pytest.raises(bayesfit.SettingsError, match=r"across.rate: its prior is not the same in all bins"):
-        bayesfit.fit(data(), across={"rate": "pooled"}, priors={"rate": means})
+    for loc in (np.arange(BINS), [0, 1, 1, 1, 1, 0]):
+        means = {"family": "LogNormal", "loc": loc, "scale": 1.0}
+        with pytest.raises(bayesfit.SettingsError, match=r"across.rate: its prior is not the same in all bins"):
+            bayesfit.fit(data(), across={"rate": "pooled"}, priors={"rate": means})
 
 
 def test_bins_that_cannot_be_used_have_no_draws():

@@ -412,6 +412,20 @@ def test_calibrated():
         assert kstest((ranks + 0.5) / (kept + 1), "uniform").pvalue > 0.005, name
 
 
+def test_values_of_each_bin_stay_with_their_bins():
+    """Also where the bins of the data were a part of others, and only a part of the result is left."""
+    result = planted(np.log(D * Q**2), 0.1)
+    result = result.map_over_datasets(
+        lambda group: group.assign_coords(q_bin=10 + np.arange(Q.size)) if "q_bin" in group.dims else group
+    )
+    means = np.log(D * Q**2) + np.linspace(0.0, 1.0, Q.size)
+    priors = {"rate": {"family": "LogNormal", "loc": means.tolist(), "scale": 1.0}}
+    result.attrs |= {"priors": json.dumps(priors), "q_bins": json.dumps((10 + np.arange(Q.size)).tolist())}
+    with jax.enable_x64(True):
+        problem = _bin_likelihood._problem(result.isel(q_bin=[5, 2]), None)
+    np.testing.assert_array_equal(problem.bins.priors["rate"]["loc"], means[[5, 2]])
+
+
 # Errors
 
 
@@ -444,6 +458,8 @@ def test_impossible_laws_are_refused(spec, words):
         ({"verdicts": ("okay",)}, "Did you mean 'ok'"),
         ({"verdicts": ("misfit",)}, "no bin can be used"),
         ({"priors": {"E": "Normal(0, 1)"}}, "unknown parameter 'E'"),
+        ({"law": "power_law", "fixed": {"D": 2e4}}, "fixed.D: 'D' follows from what the law samples. Give "),
+        ({"law": "power_law", "priors": {"D": "Normal(0, 1)"}}, "priors.D: 'D' follows from what the law samples"),
         ({"priors": {"D": "Normal(0, 1"}}, "cannot read"),
         ({"fixed": {"D": [1.0, 2.0]}}, "one number"),
         ({"fixed": {"D": 2e4}, "scatter": False}, "nothing is left"),
