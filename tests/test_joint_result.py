@@ -215,7 +215,7 @@ def test_trees_of_joint_fits_are_deep_at_their_own_limit(fitted_again, steps, ve
 
 def test_draws_that_were_not_made_are_told(fitted_again):
     def stopped(draws, shared):
-        for array in {**draws.values, **shared}.values():
+        for array in (*draws.values.values(), *shared.values(), draws.stats["potential"]):
             array[..., 100:] = np.nan
         return replace(draws, done=np.full(BINS, 100)), shared
 
