@@ -65,30 +65,38 @@ def run(
         get_model(settings.model)
     if settings.pipeline is not None:
         get_pipeline(settings.pipeline)
-    code = DONE
+    code, refused = DONE, 0
     whole = settings.together is not None
     paths = [one_output(files, output, str(settings.together))] if whole else outputs(files, output)
     for file, path in zip(files, paths, strict=not whole):
         try:
             show = sys.stderr.isatty()
             result = run_together(files, path, settings, show) if whole else run_file(file, path, settings, show)
-        except SettingsError:
-            raise
         except BayesfitError as error:
-            typer.echo(f"error: {error}", err=True)
-            code = FAILED
+            typer.echo(f"error: {error}" if error.file else f"error: {file}: {error}", err=True)
+            code, refused = FAILED, refused + isinstance(error, SettingsError)
             continue
         more = f" and {len(files) - 1} more" if whole and len(files) > 1 else ""
         _print_result(result, title=f"{file}{more} -> {path}")
-        if plot:
-            _draw(result, None, path.with_suffix(".png"))
+        if plot and not _drawn_beside(result, path.with_suffix(".png")):
+            code = FAILED
         verdicts = tally(result)
-        if "interrupted" in verdicts:
+        if "interrupted" in verdicts or "datasets_left_out" in result.attrs:
             typer.echo(f"interrupted: the draws so far are in {path}", err=True)
             raise typer.Exit(INTERRUPTED)
         if "ok" not in verdicts and code == DONE:
             code = NONE_OK
-    raise typer.Exit(code)
+    raise typer.Exit(WRONG_USE if refused == len(paths) else code)
+
+
+def _drawn_beside(result: xr.DataTree, path: Path) -> bool:
+    """Draw a result; whether that went well, which it says if not."""
+    try:
+        _draw(result, None, path)
+    except (OSError, ValueError) as error:
+        typer.echo(f"error: {path}: cannot be drawn: {error}", err=True)
+        return False
+    return True
 
 
 @app.command()
@@ -107,6 +115,8 @@ def show(
 
     loaded = in_units(load(result), _units(units or []))
     if "law" in loaded.attrs:
+        if parameters:
+            raise SettingsError("the result of a law is shown whole", field="--parameter", remedy="Leave it out")
         return _print_law(loaded)
     for name in parameters or ():
         if name not in loaded["posterior"]:
@@ -130,10 +140,12 @@ def plot(
     from bayesfit._result import load
 
     loaded = load(result)
-    is_law = "law" in loaded.attrs
-    count = loaded["bins" if is_law else "observed_data"].sizes["q_bin"]
-    if wrong := [bin for bin in bins or () if not 0 <= bin < count]:
-        raise SettingsError(f"there is no bin {wrong[0]}", field="--bin", remedy=f"Bins go from 0 to {count - 1}")
+    if bins and ("law" in loaded.attrs or "steps" in loaded.children):
+        raise SettingsError("only a fit of one dataset is drawn bin by bin", field="--bin", remedy="Leave it out")
+    known = [] if not bins else loaded["observed_data"].q_bin.values.tolist()
+    if wrong := [bin for bin in bins or () if bin not in known]:
+        remedy = f"Bins go from {min(known)} to {max(known)}"
+        raise SettingsError(f"there is no bin {wrong[0]}", field="--bin", remedy=remedy)
     try:
         drawn = _draw(loaded, bins, output)
     except (OSError, ValueError) as error:
@@ -155,9 +167,13 @@ def compare(
 
     from bayesfit._compare import compare as compare_results
     from bayesfit._report import comparison_table
-    from bayesfit._result import load, save
+    from bayesfit._result import load, refuse_own_input, save
 
-    comparison = compare_results({name: load(path) for name, path in _named(results).items()})
+    named = _named(results)
+    if output is not None:
+        for file in named.values():
+            refuse_own_input(output, file)
+    comparison = compare_results({name: load(path) for name, path in named.items()})
     Console(width=None if sys.stdout.isatty() else WIDTH).print(comparison_table(comparison))
     if output is not None:
         save(xr.DataTree(comparison), output)
@@ -181,8 +197,11 @@ def law(
     settings = assigned(set_ or ())
     _start_jax()
     from bayesfit._plots import plot_law
-    from bayesfit._result import load, save
+    from bayesfit._result import load, refuse_own_input, save
     from bayesfit._two_stage import law as fit_law
+
+    if output is not None:
+        refuse_own_input(output, result)
 
     given = {key: settings.pop(key) for key in LAW_SETTINGS if key in settings}
     with _warnings_as_lines():
@@ -301,6 +320,8 @@ def _print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: 
     if is_series(result):
         for label in result["steps"].coords["dataset"].values.tolist():
             _print_result(one_dataset(result, label), parameters, f"dataset {label}")
+        if left_out := result.attrs.get("datasets_left_out"):
+            typer.echo(f"interrupted: not fitted were {left_out}")
         return
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     derived = [result.attrs[key] for key in ("stokes_einstein",) if key in result.attrs]
@@ -357,7 +378,8 @@ def _start_jax() -> None:
     gc.set_threshold(200_000, 50, 50)  # imports and tracing make many small objects that live on
     import jax
 
-    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    jax.config.update("jax_num_cpu_devices", cores or 1)
 
 
 def main() -> None:

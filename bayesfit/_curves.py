@@ -114,10 +114,15 @@ def curves(
 
 
 def by_bin(data: xr.Dataset) -> xr.Dataset:
-    """The dataset with dims (q_bin, tau), also after the user's own `isel` of one bin, which keeps its coordinates."""
+    """The dataset with dims (q_bin, tau), delays in order; also after the user's own `isel` of one bin, which keeps its
+    coordinates, or `where`, which makes numbers of what is true or false."""
     if "q_bin" not in data.dims:
         own = [name for name, coord in data.coords.items() if coord.ndim == 0 and name != "q_bin"]
         data = data.reset_coords(own).expand_dims("q_bin").set_coords(own)
+    if "valid" in data and data.valid.dtype != bool:
+        data = data.assign(valid=data.valid.fillna(0).astype(bool))
+    if "tau" in data.dims and data.attrs.get("delays", 1) and np.any(np.diff(data.tau) < 0):
+        data = data.sortby("tau")
     return data.transpose("q_bin", "tau", ..., missing_dims="ignore")
 
 

@@ -257,7 +257,7 @@ def _check_density(potential: np.ndarray, problem: Problem) -> None:
         raise ModelError(
             "its density is not finite at any prior draw, in any bin",
             field=f"model {problem.posterior.model.name!r}",
-            remedy="Does the program return NaN?",
+            remedy="Does the program return NaN" + (", or is a fixed value impossible?" if problem.fixed else "?"),
         )
 
 

@@ -11,13 +11,14 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._datasets import is_series, refuse_series
-from bayesfit._errors import ResultError
+from bayesfit._errors import ResultError, nearest
 from bayesfit._report import of_bins
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS = 11
+DIMS = ("chain", "draw", "q_bin")
 COLOURS = {"ok": "tab:blue", "not_identified": "tab:orange", "misfit": "tab:purple", "unusable_data": "tab:gray"}
 
 
@@ -31,19 +32,25 @@ def plot_fit(result: xr.DataTree, bins: Sequence[int] | None = None, path: str |
 
     Returns:
         The matplotlib figure.
+
+    Raises:
+        ResultError: there is no such bin, or it is a series.
     """
     from matplotlib.figure import Figure
 
     refuse_series(result)
-    count = result["observed_data"].sizes["q_bin"]
+    known = result["observed_data"].q_bin.values.tolist()
     if bins is None:
-        bins = np.unique(np.linspace(0, count - 1, min(PANELS, count)).round().astype(int)).tolist()
+        bins = [known[place] for place in np.unique(np.linspace(0, len(known) - 1, PANELS).round().astype(int))]
+    for bin in bins:
+        if bin not in known:
+            raise ResultError(f"there is no bin {bin}", field="bins", remedy=nearest(str(bin), map(str, known)))
     columns = min(4, len(bins) + 1)
     rows = -(-(len(bins) + 1) // columns)
     figure = Figure(figsize=(3.1 * columns, 2.5 * rows), layout="constrained")
     axes = np.ravel(figure.subplots(rows, columns, squeeze=False))
     for axis, bin in zip(axes, bins, strict=False):
-        _panel(axis, result, int(bin))
+        _panel(axis, result, known.index(bin))
     _rate_over_q(axes[len(bins)], result)
     for axis in axes[len(bins) + 1 :]:
         axis.set_visible(False)
@@ -53,7 +60,7 @@ def plot_fit(result: xr.DataTree, bins: Sequence[int] | None = None, path: str |
 
 
 def _panel(axis: Any, result: xr.DataTree, bin: int) -> None:
-    """One bin: valid points with the errors that the noise model infers, mean curve, band."""
+    """The bin at this place: valid points with the errors that the noise model infers, mean curve, band."""
     data = result["constant_data"].dataset.isel(q_bin=bin)
     tau, valid = data.tau.values, data.valid.values
     g2 = result["observed_data"].g2.values[bin]
@@ -67,10 +74,13 @@ def _panel(axis: Any, result: xr.DataTree, bin: int) -> None:
     if valid.any() and np.all(tau[valid] > 0):
         axis.set_xscale("log")
     q = float(data.q)
-    axis.set_title(f"bin {bin}" + (f", q = {q:.4g} 1/Å" if np.isfinite(q) else "") + f": {verdict}", fontsize=8)
+    axis.set_title(
+        f"bin {data.q_bin.item()}" + (f", q = {q:.4g} 1/Å" if np.isfinite(q) else "") + f": {verdict}", fontsize=8
+    )
     axis.tick_params(labelsize=7)
-    axis.set_xlabel("τ [s]", fontsize=7)
-    axis.set_ylabel("g2", fontsize=7)
+    labels = ("τ [s]", "g2") if result.attrs.get("data_delays", 1) else ("x", "y")
+    axis.set_xlabel(labels[0], fontsize=7)
+    axis.set_ylabel(labels[1], fontsize=7)
 
 
 def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
@@ -108,8 +118,9 @@ def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
 
 
 def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
-    """Draw the rate, or the first parameter, over the datasets of a series: median and 95 % interval, a line a bin.
-    Over numbers where datasets are labelled so, else in order. Bins that are not "ok" have open markers.
+    """Draw the rate, or the first parameter, over the datasets of a series: median and 95 % interval, a line a bin, or
+    one line where bins have it in common. Over numbers where datasets are labelled so, else in order. Where a bin, or
+    what bins have in common, is not "ok", markers are open.
 
     Args:
         result: what `series` or `load` returned.
@@ -126,19 +137,16 @@ def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
     if not is_series(result):
         raise ResultError("is no series", field="result", remedy="Draw it with plot_fit")
     posterior = result["posterior"].to_dataset()
-    name = "rate" if "rate" in posterior else str(next(iter(posterior.data_vars)))
+    name, verdicts, lines = _of_series(result)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
         quantiles = posterior[name].quantile([0.025, 0.5, 0.975], ("chain", "draw"))
-    low, middle, high = quantiles.transpose("quantile", "q_bin", "dataset").values
+    low, middle, high = quantiles.transpose("quantile", ..., "dataset").values.reshape(3, len(lines), -1)
     labels = posterior.dataset.values
     x = labels if labels.dtype.kind in "fiu" else np.arange(labels.size)
-    verdicts = result["diagnostics"].verdict.transpose(..., "dataset").values
     figure = Figure(figsize=(5.6, 4.0), layout="constrained")
     axis = figure.subplots()
-    q = posterior.q.values
-    for bin in range(len(middle)):
-        label = f"q = {q[bin]:.4g} 1/Å" if np.isfinite(q[bin]) else f"bin {bin}"
+    for bin, label in enumerate(lines):
         error = [middle[bin] - low[bin], high[bin] - middle[bin]]
         (line, *_) = axis.errorbar(x, middle[bin], error, lw=1, capsize=2, label=label)
         for colour, chosen in (("white", verdicts[bin] != "ok"), (line.get_color(), verdicts[bin] == "ok")):
@@ -154,6 +162,19 @@ def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
     if path is not None:
         figure.savefig(path, dpi=130)
     return figure
+
+
+def _of_series(result: xr.DataTree) -> tuple[str, np.ndarray, list[str]]:
+    """The parameter that is drawn of a series, its verdicts (line, dataset), and what its lines are called."""
+    posterior, bins = result["posterior"].dataset, result["diagnostics"].dataset
+    plain = [str(name) for name, array in posterior.data_vars.items() if set(array.dims) <= {*DIMS, "dataset"}]
+    own = of_bins(result)
+    name = min(plain, key=lambda name: (name != "rate", name not in own))
+    if name not in own:
+        return name, result["across"].joint_verdict.values[None], [name]
+    verdicts = bins.verdict.transpose("q_bin", "dataset").values
+    labels = zip(bins.q.values, bins.q_bin.values, strict=True)
+    return name, verdicts, [f"q = {q:.4g} 1/Å" if np.isfinite(q) else f"bin {bin}" for q, bin in labels]
 
 
 def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:

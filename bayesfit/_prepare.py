@@ -96,6 +96,9 @@ def prepare(
         for name in names:
             if name not in known:
                 raise SettingsError(f"unknown parameter {name!r}", field=kind, remedy=nearest(name, known))
+    for name in pinned:
+        if name in (priors or {}):
+            raise SettingsError("has a prior as well", field=f"fixed.{name}", remedy="Leave one of them out")
     for name, prior in given.items():
         for value in prior.values.values():
             _one_or_per_bin(value, f"priors.{name}", data)
@@ -137,7 +140,19 @@ def _oriented(data: xr.Dataset) -> xr.Dataset:
     for name in ("g2", "g2_err", "valid"):
         if name not in data:
             raise InputError("is missing", field=name, remedy="Make the dataset with bayesfit.curves or bayesfit.read")
-    return by_bin(data)
+    data = by_bin(data)
+    if "tau" not in data.dims:
+        raise InputError("holds one delay, a curve has some", field="tau", remedy="Choose delays by isel(tau=[...])")
+    bad = data.valid & ~(np.isfinite(data.g2) & np.isfinite(data.g2_err) & (data.g2_err > 0))
+    for bin in np.flatnonzero(bad.any("tau"))[:1]:
+        raise InputError(
+            "a point is marked valid that is not finite or has no error",
+            file=data.attrs.get("file") or None,
+            field="valid",
+            bin=int(bin),
+            remedy="Make the dataset with bayesfit.curves",
+        )
+    return data
 
 
 def _check_x(model: Model, tau: np.ndarray, data: xr.Dataset, file: str | None) -> None:

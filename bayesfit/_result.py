@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bayesfit._errors import ResultError
+from bayesfit._errors import ResultError, SettingsError
 from bayesfit._model import Parameter
 
 PACKAGES = ("bayesfit", "jax", "jaxlib", "numpyro", "optimistix", "arviz", "xarray", "numpy")
@@ -53,6 +53,16 @@ def _attributes(attrs: dict[str, Any]) -> dict[str, str | int | float]:
 
 def _plain(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+def refuse_own_input(output: Path, file: Path, other: str = "file") -> None:
+    """Refuse to write over what was read.
+
+    Raises:
+        SettingsError: the two are one; its remedy names `other`, a file or folder.
+    """
+    if output.exists() and file.exists() and output.samefile(file):
+        raise SettingsError("would overwrite its own input", field="-o", file=file, remedy=f"Name another {other}")
 
 
 def save(result: xr.DataTree, path: str | Path) -> Path:

@@ -11,7 +11,7 @@ from bayesfit._errors import BayesfitError, InputError, SettingsError
 from bayesfit._fit import fit
 from bayesfit._registry import get_pipeline, read
 from bayesfit._repeats import average
-from bayesfit._result import save
+from bayesfit._result import refuse_own_input, save
 from bayesfit._series import series
 from bayesfit._settings import RunSettings
 from bayesfit._stack import same_bins, stack
@@ -101,23 +101,30 @@ def without_first(data: xr.Dataset, count: int) -> xr.Dataset:
 
 def one_output(files: list[Path], folder: Path, together: str) -> Path:
     """The path of the result of several files as one, FOLDER/STEM_TOGETHER.nc with the stem of the first."""
-    return outputs([files[0].with_name(f"{files[0].stem}_{together}")], folder)[0]
+    path = folder / f"{files[0].stem}_{together}.nc"
+    _prepare(folder, dict.fromkeys(files, path))
+    return path
 
 
 def outputs(files: list[Path], folder: Path) -> list[Path]:
     """The result's path for each file, FOLDER/STEM.nc.
 
     Raises:
-        SettingsError: two files would be saved under one name, or the folder cannot be made.
+        SettingsError: two files would be saved under one name, or over one of them; the folder cannot be made.
     """
     paths = [folder / f"{file.stem}.nc" for file in files]
     for file, path in zip(files, paths, strict=True):
         if paths.count(path) > 1:
             raise SettingsError(f"two files would be saved as {path}", field="-o", file=file, remedy="Run them apart")
-        if path.exists() and file.exists() and path.samefile(file):
-            raise SettingsError("would overwrite its own input", field="-o", file=file, remedy="Name another folder")
+    _prepare(folder, dict(zip(files, paths, strict=True)))
+    return paths
+
+
+def _prepare(folder: Path, paths: dict[Path, Path]) -> None:
+    """Make the folder of the results, none of which may replace its file."""
+    for file, path in paths.items():
+        refuse_own_input(path, file, "folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(f"the folder cannot be made: {error.strerror}", field="-o", file=folder) from error
-    return paths

@@ -46,8 +46,9 @@ def series(
         carry: None: every dataset is fitted by itself. A number of 1 or more: where a bin's verdict is "ok", its
             posterior is its prior in the next dataset, with all standard deviations on the unconstrained scale times
             this number; the widening says how much the sample may change from step to step. The posterior is matched
-            by independent normals there, wide enough to be nowhere narrower than it. Bins that are not "ok" and
-            parameters of the noise have their original priors again. In joint fits (`across`) what the bins have in
+            by independent normals there, wide enough to be nowhere narrower than it. Bins that are not "ok" have
+            normals of the mean and sd of their original priors beside such bins, and where no bin is "ok" those
+            priors themselves, as parameters of the noise always do. In joint fits (`across`) what the bins have in
             common is carried. Contractions and verdicts compare with the original priors.
         progress: as for `fit`; says which dataset is under way.
         options: all other arguments of `fit`.

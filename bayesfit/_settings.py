@@ -36,7 +36,7 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, /, **given: Any) -> None:
         try:
             super().__init__(**given)
         except ValidationError as error:
@@ -115,9 +115,11 @@ def _with_options(name: str, known: Any) -> str | dict[str, Any]:
 
 
 def _suited(settings: RunSettings) -> RunSettings:
-    """Refuse settings of a series without one."""
+    """Refuse settings of several files as one where they have no effect."""
     if settings.carry is not None and settings.together != "series":
         raise SettingsError("is of a series", field="carry", remedy='Set together = "series"')
+    if "level" in settings.model_fields_set and settings.together not in ("average", "average_stack"):
+        raise SettingsError("is of averages", field="level", remedy='Set together = "average"')
     if settings.names is not None and settings.together is None:
         raise SettingsError("are of several files as one", field="names", remedy='Set together = "series"')
     return settings

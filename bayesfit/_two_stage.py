@@ -258,6 +258,8 @@ class Sampler:
             raise InputError(
                 "the law has no likelihood at any draw of its prior", field="law", remedy="Widen its prior"
             )
+        if self.chains == 1:  # of which NumPyro wants no axis
+            starts = jax.tree.map(lambda x: x[0], starts)
         names = ("potential_energy", *STATS)
         self._mcmc.run(sampling, *data, init_params=starts, extra_fields=names)
         samples = {name: np.asarray(x) for name, x in self._mcmc.get_samples(group_by_chain=True).items()}

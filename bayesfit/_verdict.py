@@ -198,7 +198,8 @@ def _misfit(evidence: Evidence, numbers: dict[str, float]) -> tuple[list[tuple[s
         to_try["scaled"] = 0.0  # before all others, since these infer a scale too
     if numbers["p_tails"] < LEAST_P:
         worst = evidence.tau[np.argmax(np.abs(evidence.scores.mean(axis=0)))]
-        found.append(f"the point at tau = {worst:.3g} s is {numbers['largest_residual']:.1f} sd off")
+        where = f"tau = {worst:.3g} s" if evidence.delays else f"x = {worst:.3g}"
+        found.append(f"the point at {where} is {numbers['largest_residual']:.1f} sd off")
         to_try["robust"] = numbers["p_tails"]
     if numbers["p_correlation"] < LEAST_P:
         found.append(f"neighbouring residuals correlate ({numbers['residual_correlation']:.2f})")

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit import InputError, SettingsError
+from bayesfit._datasets import is_series, joined, one_dataset
 from bayesfit._errors import nearest
 from bayesfit._known import Known, parse_known
 from bayesfit.pipelines._quantities import WATER_RANGE, hydrodynamic_radius, viscosity_of_size, viscosity_of_water
@@ -44,7 +45,8 @@ def stokes_einstein(
     each other, but for `viscosity="water"`.
 
     Args:
-        result: what `fit` or `law` returned or `load` read: each bin's D, or one of a law or a joint fit.
+        result: what `fit`, `series` or `law` returned or `load` read: each bin's D, or one of a law or a joint fit. Of
+            a series each dataset has the temperature and viscosity that its file states.
         temperature: in K; what the file states where it is not given.
         viscosity: of the medium, in Pa s, what the file states where neither it nor `radius` is given; or "water", at
             each draw's temperature (Patek et al., J. Phys. Chem. Ref. Data 38, 21 (2009)).
@@ -65,6 +67,13 @@ def stokes_einstein(
     Warns:
         UserWarning: the radius is smaller than an atom's, as where a viscosity is given in cP.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise SettingsError(f"got {seed!r}, expected a whole number from 0", field="seed")
+    if is_series(result):
+        labels = result["steps"].coords["dataset"].values
+        given = {"temperature": temperature, "viscosity": viscosity, "radius": radius, "parameter": parameter}
+        each = [stokes_einstein(one_dataset(result, label), seed=seed, **given) for label in labels.tolist()]
+        return joined(each, labels)
     stated = {name: result.attrs[f"data_{name}"] for name in GIVEN if f"data_{name}" in result.attrs}
     given = {"temperature": temperature, "viscosity": viscosity, "radius": radius}
     sample = parse_sample({name: value for name, value in given.items() if value is not None}, stated)
@@ -133,7 +142,8 @@ def _diffusion(result: xr.DataTree, parameter: str | None) -> xr.DataArray:
     posterior = result["posterior"].dataset
     names = [str(name) for name in posterior.data_vars]
     if parameter is not None and parameter not in names:
-        raise SettingsError(f"unknown parameter {parameter!r}", field="parameter", remedy=nearest(parameter, names))
+        close = nearest(str(parameter), names)
+        raise SettingsError(f"unknown parameter {parameter!r}", field="parameter", remedy=close)
     found = [parameter] if parameter is not None else [name for name in COEFFICIENTS if name in names]
     if not found:
         raise InputError(

@@ -61,6 +61,12 @@ def recognise(path: Path) -> str | None:
 
 
 def read(path: Path) -> xr.Dataset:
+    for ending in TWINS:
+        base = path.with_name(path.stem.removesuffix(ending) + path.suffix)
+        if path.stem.endswith(ending) and base.is_file():
+            raise InputError(
+                f"holds the errors of {base.name}, which is read with them", file=path, remedy="Leave it out"
+            )
     cells = _read_cells(path)
     if _is_long(cells.rows[0]):
         return _long(cells)

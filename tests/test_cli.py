@@ -14,6 +14,7 @@ import bayesfit
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = Path(sys.executable).parent / "bayesfit"
+TAU = np.geomspace(1e-3, 10.0, 30)
 QUICK = ["--set", "draws=300"]
 
 
@@ -87,8 +88,7 @@ def test_a_radius_that_cannot_be_found_is_said_before_the_fit(call, tmp_path):
 
 def test_a_fit_without_a_diffusion_coefficient_is_saved_alone(call, tmp_path):
     curve = tmp_path / "curve.csv"
-    tau = np.geomspace(1e-3, 10.0, 30)
-    rows = (f"{t:.6g},{1 + 0.2 * np.exp(-2 * t):.6g},0.01" for t in tau)
+    rows = (f"{t:.6g},{1 + 0.2 * np.exp(-2 * t):.6g},0.01" for t in TAU)
     curve.write_text("\n".join(["tau,g2,g2_err", *rows]) + "\n")
     options = ["--model", "single_exponential", "--set", "draws=4", "--set", "target_ess=0"]
     done = call("run", curve, "-o", tmp_path, *options, "--set", "sample={temperature = 298, radius = 50}", code=1)
@@ -104,6 +104,23 @@ def test_plot_draws_chosen_bins(call, result, tmp_path):
     assert "there is no bin 8" in call("plot", result, "-o", tmp_path / "y.png", "-b", 8, code=2).stderr
 
 
+def test_what_is_read_is_not_written_over(call, result):
+    before = result.read_bytes()
+    for command in (["law", result, "diffusion"], ["compare", f"a={result}", f"b={result}"]):
+        assert "would overwrite its own input" in call(*command, "-o", result, code=2).stderr
+    assert result.read_bytes() == before
+
+
+def test_a_picture_that_cannot_be_drawn_is_said(call, tmp_path):
+    curve = tmp_path / "curve.csv"
+    curve.write_text("tau,g2\n" + "".join(f"{t:.6g},{1 + 0.2 * np.exp(-2 * t):.6g}\n" for t in TAU))
+    (tmp_path / "curve.png").mkdir()
+    options = ["--model", "single_exponential", "--set", "draws=4", "--set", "target_ess=0", "--plot"]
+    done = call("run", curve, "-o", tmp_path, *options, code=1)
+    assert f"error: {tmp_path / 'curve.png'}: cannot be drawn" in done.stderr
+    assert bayesfit.load(tmp_path / "curve.nc").attrs["model"] == "single_exponential"
+
+
 def test_models_and_pipelines_are_listed(call):
     assert all(name in call("models").stdout for name in bayesfit.list_models())
     assert all(name in call("pipelines").stdout for name in bayesfit.list_pipelines())
@@ -112,8 +129,12 @@ def test_models_and_pipelines_are_listed(call):
 def test_one_bad_file_does_not_stop_the_others(call, tmp_path):
     bad = tmp_path / "bad.csv"
     bad.write_text("tau,0.1\n1,nan\n2,nan\n")
-    done = call("run", bad, "data/table_sim.csv", "-o", tmp_path / "out", *QUICK, code=1)
+    bare = tmp_path / "bare.csv"
+    bare.write_text("tau,0.1\n1,1.2\n2,1.1\n3,1.0\n")
+    files = bad, bare, "data/table_sim.csv"
+    done = call("run", *files, "-o", tmp_path / "out", "--noise", "stated", *QUICK, code=1)
     assert str(bad) in done.stderr
+    assert f"error: {bare}: noise: 'stated' needs errors" in done.stderr
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["table_sim.nc"]
 
 
@@ -126,6 +147,8 @@ def test_one_bad_file_does_not_stop_the_others(call, tmp_path):
         (["--model", "kumulant"], "Did you mean 'cumulant'"),
         (["--pipeline", "aps"], "pipeline"),
         (["--config", "absent.toml"], "no such file"),
+        (["--set", "self=1"], "self: unknown setting"),
+        (["--set", "level=0.1"], "level: is of averages"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(call, tmp_path, arguments, message):

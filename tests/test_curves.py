@@ -1,11 +1,13 @@
 """The input record: what is masked, what is refused, what must just work."""
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
 
 import bayesfit
-from bayesfit._curves import MASKED, error_audit, error_ratio
+from bayesfit._curves import MASKED, by_bin, error_audit, error_ratio
+from bayesfit._prepare import prepare
 
 TAU = np.geomspace(1e-4, 1e-1, 12)
 Q = np.array([0.01, 0.02, 0.03])
@@ -238,6 +240,29 @@ def test_any_x_is_allowed_for_a_curve():
 @pytest.mark.parametrize(("reference", "prior"), [(1.0, "Normal(1, 0.1)"), (0.0, "Normal(0, 0.1)")])
 def test_baseline_prior_follows_the_reference(reference, prior):
     assert bayesfit.curves(*good(), baseline_reference=reference).attrs["baseline_prior"] == prior
+
+
+def test_what_users_do_to_a_dataset_leaves_it_one():
+    """They choose bins and delays by `isel` or `where`, and turn delays round."""
+    tau, g2, g2_err = good()
+    data = bayesfit.curves(tau, g2, g2_err, q=Q)
+    with jax.enable_x64(True):
+        whole = prepare(data)
+        chosen = prepare(data.where(data.q > 0.015))
+        assert chosen.points.tolist() == [0, 12, 12]
+        assert prepare(data.where(data.q > 0.015, drop=True)).points.tolist() == [12, 12]
+        np.testing.assert_array_equal(chosen.bins.y[1:], whole.bins.y[1:])
+        turned = prepare(data.isel(tau=slice(None, None, -1)))
+        np.testing.assert_array_equal(turned.bins.tau, whole.bins.tau)
+        np.testing.assert_array_equal(turned.bins.y, whole.bins.y)
+        with pytest.raises(bayesfit.InputError, match="tau: holds one delay"):
+            prepare(data.isel(tau=3))
+        data.g2.values[1, 2] = np.nan
+        with pytest.raises(bayesfit.InputError, match="valid: bin 1: a point is marked valid that is not finite"):
+            prepare(data)
+    one = by_bin(data.isel(q_bin=2))
+    assert one.q.values.tolist() == [0.03]
+    assert one.g2.dims == ("q_bin", "tau")
 
 
 def test_arrays_of_the_caller_are_left_alone():

@@ -116,6 +116,7 @@ def test_a_prior_per_bin_pulls_each_bin_its_own_way(simulated):
         ({"fixed": {"rats": 1.0}}, "Did you mean 'rate'"),
         ({"fixed": {"beta": 3.0}}, "outside what the model allows"),
         ({"fixed": {"beta": [1.0, 1.0, 1.0]}}, "3 values for 12 bins"),
+        ({"fixed": {"beta": 1.0}, "priors": {"beta": "Normal(1, 0.1)"}}, "fixed.beta: has a prior as well"),
         ({"priors": {"rate": "Normal(1, -1)"}}, "impossible prior"),
         ({"priors": {"gamma": "Normal(1, 1)"}}, "unknown parameter"),
         ({"chains": 0}, "chains"),
@@ -184,6 +185,12 @@ def test_summary_and_picture(fitted, tmp_path):
     assert (table.rate_low[table.verdict == "ok"] < table.rate[table.verdict == "ok"]).all()
     bayesfit.plot_fit(fitted, path=tmp_path / "fit.png")
     assert (tmp_path / "fit.png").stat().st_size > 10_000
+    some = fitted.isel(q_bin=[2, 5])
+    titles = [axis.get_title() for axis in bayesfit.plot_fit(some).axes[:2]]
+    assert [title.split(",")[0] for title in titles] == ["bin 2", "bin 5"]
+    assert bayesfit.plot_fit(some, [5]).axes[0].get_title() == titles[1]
+    with pytest.raises(bayesfit.ResultError, match="there is no bin 3"):
+        bayesfit.plot_fit(some, [3])
 
 
 def test_full_numpyro_program_runs_in_numpyro(simulated):

@@ -480,6 +480,12 @@ def test_impossible_arguments_are_refused(arguments, words):
         bayesfit.law(planted(np.log(D * Q**2), 0.1), **arguments)
 
 
+def test_one_chain_is_a_result_too():
+    result = bayesfit.law(planted(np.log(D * Q**2), 0.1), "diffusion", chains=1, draws=200)
+    assert result["posterior"].sizes == {"chain": 1, "draw": 200}
+    assert abs(np.log(result["posterior"].D).mean() - np.log(D)) < 0.2
+
+
 def test_draws_outside_the_prior_are_refused():
     with pytest.raises(InputError, match="bin 0: its draws lie outside"):
         bayesfit.law(planted(np.log(1e-9 * D * Q**2), 0.1))

@@ -16,7 +16,7 @@ import pytest
 import bayesfit
 from bayesfit._carry import carried_bins, spread_factor
 from bayesfit._prepare import prepare
-from bayesfit._run import run_together
+from bayesfit._run import one_output, run_together
 from bayesfit._settings import RunSettings
 
 TAU = np.geomspace(1e-3, 10.0, 40)
@@ -235,6 +235,10 @@ def test_what_bins_of_joint_fits_have_in_common_is_carried(steps):
     stated = json.loads(bayesfit.one_dataset(result, 1).attrs["priors_in_common"])
     assert stated["D"]["family"] == "LogNormal"
     assert stated["D"]["loc"] == pytest.approx(mean[0])
+    in_common = result.copy()
+    in_common["posterior"] = result["posterior"].dataset[["D"]]
+    (line, *_), _ = bayesfit.plot_series(in_common).axes[0].get_legend_handles_labels()
+    np.testing.assert_allclose(line.lines[0].get_ydata(), result["posterior"].D.median(("chain", "draw")))
     with pytest.raises(bayesfit.SettingsError, match=r"carry: 'rate' has values of bins or groups that scatter"):
         bayesfit.series(steps[:2], carry=1, across={"rate": "pooled"})
 
@@ -281,6 +285,12 @@ def test_datasets_of_other_bins_are_refused(steps):
 # The command line
 
 
+def test_results_of_several_files_keep_the_whole_name_of_the_first(tmp_path):
+    files = [tmp_path / "scan.001.csv", tmp_path / "scan.002.csv"]
+    assert one_output(files, tmp_path, "average").name == "scan.001_average.nc"
+    assert one_output([tmp_path], tmp_path, "series").name == f"{tmp_path.stem}_series.nc"
+
+
 def call(*arguments, code=0):
     done = subprocess.run(
         [PROGRAM, *map(str, arguments)],
@@ -316,6 +326,9 @@ def test_several_files_as_one_on_the_command_line(steps, tmp_path):
     shown = call("show", path).stdout
     assert "dataset at_0" in shown
     assert "dataset at_1" in shown
+    assert "only a fit of one dataset" in call("plot", path, "-o", tmp_path / "x.png", "-b", 1, code=2).stderr
+    loaded.attrs["datasets_left_out"] = "at_2"
+    assert "interrupted: not fitted were at_2" in call("show", bayesfit.save(loaded, tmp_path / "short.nc")).stdout
     settings = RunSettings(together="average_stack", noise="stated", draws=DRAWS)
     stacked = run_together(files, tmp_path / "stacked.nc", settings, progress=False)
     assert stacked["constant_data"].repeats_used.values.tolist() == [2] * 3

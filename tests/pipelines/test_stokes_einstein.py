@@ -56,6 +56,19 @@ def test_known_values_give_the_radius_exactly():
     assert "sample" not in result.attrs
 
 
+def test_each_dataset_of_a_series_has_its_own_temperature():
+    datasets = [bayesfit.simulate(bins=2, delays=16, seed=seed)[0] for seed in (1, 2)]
+    for data, temperature in zip(datasets, (290.0, 310.0), strict=True):
+        data.attrs["temperature"] = temperature
+    options = {"model": "single_exponential", "noise": "stated", "draws": 20, "target_ess": 0, "names": ["a", "b"]}
+    derived = bayesfit.stokes_einstein(bayesfit.series(datasets, **options), viscosity=1e-3)
+    posterior = derived["posterior"]
+    expected = BOLTZMANN * np.array([290.0, 310.0])[:, None] / (6 * np.pi * 1e-3 * posterior.D * 1e-20) * 1e9
+    assert posterior.hydrodynamic_radius.dims == posterior.D.dims
+    np.testing.assert_allclose(posterior.hydrodynamic_radius, expected, rtol=1e-6)
+    assert bayesfit.one_dataset(derived, "b").attrs["data_temperature"] == 310.0
+
+
 def log_variance(loc, scale):
     """Variance of the logarithm of a normal number far from 0, by quadrature."""
     moments = [norm.expect(lambda x, k=k: np.log1p(x * scale / loc) ** k, lb=-9, ub=9) for k in (1, 2)]

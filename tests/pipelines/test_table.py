@@ -244,6 +244,12 @@ def test_delays_of_the_twin_are_compared_however_short_they_are(refusal):
     assert "its delays differ" in refusal(short[0], short[1].replace("0.0000000001,", "0.0000000002,"))
 
 
+def test_the_twin_is_no_data(read, tmp_path):
+    read(WIDE, ERRORS)
+    with pytest.raises(bayesfit.InputError, match=r"table_err.csv: holds the errors of table.csv.*Leave it out"):
+        bayesfit.read(tmp_path / "table_err.csv")
+
+
 def test_bad_errors_in_the_twin_are_masked(read):
     data = read(WIDE, ERRORS.replace("0.5", "0").replace("0.1,0.4", "0.1,"))
     assert data["masked_error"].values.tolist() == [0, 2]
