@@ -58,7 +58,7 @@ def fit(
             "correlated" (neighbouring delays), or "speckle" (finitely many speckles and photons).
         priors: parameter name to prior, as text `"LogNormal(3, 1)"`, as a table `{"family": ..., ...}`, or a NumPyro
             distribution; each value one number or one a bin. Amplitudes are `contrast` and `baseline`.
-        fixed: parameter name to value, one number or one a bin (q_bin,).
+        fixed: parameter name to value, one number or one a bin (q_bin,); any prior of that parameter is left aside.
         across: parameter name to how it is linked across bins, all others being each bin's own: "shared" (one value),
             `{"kind": "shared", "by": "phi"}` (one for each value of a coordinate of q_bin, or of an array of labels),
             "pooled" (drawn from a common normal distribution on the unconstrained scale), "smooth" (a random walk in

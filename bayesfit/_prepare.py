@@ -96,9 +96,6 @@ def prepare(
         for name in names:
             if name not in known:
                 raise SettingsError(f"unknown parameter {name!r}", field=kind, remedy=nearest(name, known))
-    for name in pinned:
-        if name in (priors or {}):
-            raise SettingsError("has a prior as well", field=f"fixed.{name}", remedy="Leave one of them out")
     for name, prior in given.items():
         for value in prior.values.values():
             _one_or_per_bin(value, f"priors.{name}", data)

@@ -116,7 +116,6 @@ def test_a_prior_per_bin_pulls_each_bin_its_own_way(simulated):
         ({"fixed": {"rats": 1.0}}, "Did you mean 'rate'"),
         ({"fixed": {"beta": 3.0}}, "outside what the model allows"),
         ({"fixed": {"beta": [1.0, 1.0, 1.0]}}, "3 values for 12 bins"),
-        ({"fixed": {"beta": 1.0}, "priors": {"beta": "Normal(1, 0.1)"}}, "fixed.beta: has a prior as well"),
         ({"priors": {"rate": "Normal(1, -1)"}}, "impossible prior"),
         ({"priors": {"gamma": "Normal(1, 1)"}}, "unknown parameter"),
         ({"chains": 0}, "chains"),
