@@ -241,7 +241,7 @@ def _parse(name: str, spec: Any, curves: xr.Dataset) -> Link:
         q = _q(curves, field) if kind == "smooth" else None
         group, groups = (np.zeros(count, int), None) if by is None else _groups(by, curves, field)
         return Link(name, kind, q=q, group=group, groups=groups)
-    if isinstance(kind, str) and kind not in LAWS:
+    if isinstance(kind, str) and kind not in LAWS and not kind.endswith(".py"):
         raise SettingsError(f"unknown kind or law {kind!r}", field=field, remedy=nearest(kind, (*KINDS, *LAWS)))
     if options and not isinstance(kind, str):
         raise SettingsError(f"a law of your own has no option {min(options)!r}", field=field)

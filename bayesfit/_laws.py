@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import interpax
@@ -255,13 +256,14 @@ LAWS: dict[str, Callable[..., Law]] = {
 
 
 def get_law(spec: Any) -> Law:
-    """A law from its name, a table of its name and options, a `Law`, or a program `(q, tau) -> value`.
+    """A law from its name, a table of its name and options, a `Law`, a program `(q, tau) -> value`, or a file of these.
 
     Args:
-        spec: `"diffusion"`, `{"name": "power_law", "n": 1}`, a `Law`, or a function as `Law.program` describes it.
+        spec: `"diffusion"`, `{"name": "power_law", "n": 1}`, a `Law`, a function as `Law.program` describes it, or the
+            path of a Python file, `"my_law.py"`, in which one of the last two is called `law`.
 
     Raises:
-        SettingsError: there is no such law, or it has no such option; InputError: a table of numbers cannot be used.
+        SettingsError: there is no such law, or it has no such option; InputError: a file cannot be used.
 
     Example:
         >>> get_law({"name": "power_law", "n": 1}).formula
@@ -275,12 +277,30 @@ def get_law(spec: Any) -> Law:
     name = options.pop("name", None)
     if not isinstance(name, str):
         raise SettingsError(f"got {spec!r}, expected a law", field="law", remedy=nearest("", LAWS))
+    if name.endswith(".py"):
+        if options:
+            raise SettingsError(f"a law of your own has no option {min(options)!r}", field="law", file=name)
+        return get_law(_of_file(Path(name).expanduser()))
     if name not in LAWS:
         raise SettingsError(f"unknown law {name!r}", field="law", remedy=nearest(name, LAWS))
     law = call(LAWS[name], options, f"law {name!r}", "Give (q, values)")
     if not all(isinstance(value, int | float) for value in options.values()):
         return law
     return _KNOWN.setdefault(f"{name} {sorted(options.items())}", law)
+
+
+def _of_file(path: Path) -> Any:
+    """What a Python file calls `law`."""
+    held: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    try:
+        exec(compile(path.read_bytes(), str(path), "exec"), held)
+    except OSError as error:
+        raise InputError(str(error.strerror or error).lower(), file=path, field="law") from error
+    except Exception as error:
+        raise SettingsError(f"fails when run: {type(error).__name__}: {error}", file=path, field="law") from error
+    if not (isinstance(held.get("law"), Law) or callable(held.get("law"))):
+        raise SettingsError("holds no law", file=path, field="law", remedy="Add `law = bayesfit.Law(...)`")
+    return held["law"]
 
 
 _KNOWN: dict[str, Law] = {}  # one law for one choice of numbers, so that programs compiled for it serve again

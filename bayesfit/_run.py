@@ -102,7 +102,7 @@ def without_first(data: xr.Dataset, count: int) -> xr.Dataset:
 def one_output(files: list[Path], folder: Path, together: str) -> Path:
     """The path of the result of several files as one, FOLDER/STEM_TOGETHER.nc with the stem of the first."""
     path = folder / f"{files[0].stem}_{together}.nc"
-    _prepare(folder, dict.fromkeys(files, path))
+    _make_folder(folder, dict.fromkeys(files, path))
     return path
 
 
@@ -116,11 +116,11 @@ def outputs(files: list[Path], folder: Path) -> list[Path]:
     for file, path in zip(files, paths, strict=True):
         if paths.count(path) > 1:
             raise SettingsError(f"two files would be saved as {path}", field="-o", file=file, remedy="Run them apart")
-    _prepare(folder, dict(zip(files, paths, strict=True)))
+    _make_folder(folder, dict(zip(files, paths, strict=True)))
     return paths
 
 
-def _prepare(folder: Path, paths: dict[Path, Path]) -> None:
+def _make_folder(folder: Path, paths: dict[Path, Path]) -> None:
     """Make the folder of the results, none of which may replace its file."""
     for file, path in paths.items():
         refuse_own_input(path, file, "folder")

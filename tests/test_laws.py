@@ -21,6 +21,7 @@ from uniformity import p_value
 
 import bayesfit
 from bayesfit import _bin_likelihood, _sinh_arcsinh, _two_stage
+from bayesfit._across import parse_across
 from bayesfit._bin_likelihood import Likelihood, likelihoods, log_scattered
 from bayesfit._errors import InputError, SettingsError
 from bayesfit._laws import LAWS, Law, get_law
@@ -368,6 +369,29 @@ def test_de_gennes_equals_a_hand_calculation():
     expected = 3.0e4 * Q**2 * 0.8 / (1 + 0.5 * np.sin(200 * Q))
     np.testing.assert_allclose(value(law, Q, D0=3.0e4), expected, rtol=1e-3)
     assert law.q_range == (0.001, 0.03)
+
+
+def test_a_law_may_stand_in_a_file(tmp_path):
+    """So that the command line and TOML can name it; what a file lacks is said in one line."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import numpyro, numpyro.distributions as dist\n"
+        "FACTOR = 2.0\n"
+        "def law(q, tau):\n"
+        "    return FACTOR * numpyro.sample('speed', dist.LogNormal(0.0, 1.0)) * q\n"
+    )
+    np.testing.assert_allclose(value(get_law(str(file)), Q, speed=3.0), 6.0 * Q)
+    curves = bayesfit.curves(TAU, np.ones((Q.size, TAU.size)), q=Q)
+    (link,) = parse_across({"rate": {"name": str(file), "scatter": True}}, curves)
+    assert [parameter.name for parameter in link.parameters] == ["speed", "rate_scatter"]
+    with pytest.raises(SettingsError, match="a law of your own has no option 'n'"):
+        get_law({"name": str(file), "n": 1})
+    for text, words in (("law = 3", "holds no law. Add"), ("law = 1 / 0", "fails when run: ZeroDivisionError")):
+        file.write_text(text)
+        with pytest.raises(SettingsError, match=f"mine.py: law: {words}"):
+            get_law(str(file))
+    with pytest.raises(InputError, match=r"absent.py: law: no such file"):
+        get_law("absent.py")
 
 
 def test_laws_have_their_formulas(tmp_path):
