@@ -57,10 +57,21 @@ SHAPES = {
     "master_curve": lambda tau, v: g1(v["rate"] * tau) ** 2,
 }
 
-DERIVED = {
-    "relaxation_time": lambda v: 1.0 / v["rate"],
-    "mean_relaxation_time": lambda v: special.gamma(1.0 / v["beta"]) / (v["beta"] * v["rate"]),
+MEAN_TIMES = {
+    "stretched_exponential": lambda v: special.gamma(1.0 / v["beta"]) / (v["beta"] * v["rate"]),
+    "cumulant": lambda v: (1.0 + v["mu2"] - v["mu3"]) / v["rate"],
+    "double_exponential": lambda v: v["fraction"] / v["rate_fast"] + (1.0 - v["fraction"]) / v["rate"],
 }
+
+
+def derived(model, values):
+    """What follows from the parameters, by the names that results give it."""
+    quantities = {"relaxation_time": 1.0 / values["rate"]}
+    if model in MEAN_TIMES:
+        quantities["mean_relaxation_time"] = MEAN_TIMES[model](values)
+    if "mu2" in values:
+        quantities["polydispersity"] = np.sqrt(values["mu2"])
+    return quantities
 
 
 @dataclass(frozen=True)
@@ -236,10 +247,10 @@ def ranks_of(setting, simulated, sampled, seed=0):
 def pairs(setting, simulated, draws, there):
     """Each quantity with its true values (bin,) and its draws (bin, draw), for the bins that are `there`."""
     truth = {name: value[there] for name, value in simulated.truth.items()}
+    known = derived(setting.model, truth) | truth
     for name in draws:
-        if name in truth or name in DERIVED:
-            true = truth[name] if name in truth else DERIVED[name](truth)
-            yield name, (true, draws[name][there])
+        if name in known:
+            yield name, (known[name], draws[name][there])
     data = simulated.data.isel(q_bin=there)
     rows = zip(data.g2.values, data.g2_err.values, data.valid.values, strict=True)
     joined = {

@@ -11,12 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import planted
 import pytest
+import xarray as xr
 from calibration import ALPHA, LARGEST, Setting, simulate
 from numpyro import handlers
 from scipy import stats
 from uniformity import band, counts_below, holm, p_value
 
+import bayesfit
 from bayesfit._noise import NOISES
+from bayesfit.pipelines._quantities import relaxation
 
 SEED = [7]
 
@@ -86,6 +89,18 @@ def test_curve_is_the_engines(model):
         bin = jax.tree.map(lambda array: jnp.asarray(array[0]), problem.bins)
         curves = jax.jit(jax.vmap(lambda values: problem.posterior.mean(values, bin)))(values)
     np.testing.assert_allclose(calibration.mean_curve(setting, values, setting.tau), curves[:, :12], rtol=1e-9)
+
+
+@pytest.mark.parametrize("model", calibration.shipped_models())
+def test_derived_quantities_are_those_of_results(model):
+    setting = Setting(model)
+    values = calibration.prior_draws(setting, 20, 1)
+    posterior = xr.Dataset({name: (("chain", "draw", "q_bin"), value[None, :, None]) for name, value in values.items()})
+    theirs = relaxation(posterior, bayesfit.curves(setting.tau, np.ones(40), np.ones(40)))
+    ours = calibration.derived(model, values)
+    assert set(ours) == set(theirs.data_vars)
+    for name, value in ours.items():
+        np.testing.assert_allclose(theirs[name].values[0, :, 0], value, rtol=1e-12)
 
 
 @pytest.mark.parametrize("noise", list(NOISES))
