@@ -87,6 +87,11 @@ class Link:
         return described.get(self.kind, ())
 
     @property
+    def in_own_unit(self) -> tuple[str, ...]:
+        """The names of those of its `parameters` that have the unit of the parameter itself."""
+        return (f"{self.parameter}_mean", *((f"{self.parameter}_scatter",) if self.additive else ()))
+
+    @property
     def identity(self) -> str | None:
         """What its program is made of, in words; None where its law is not known by its name."""
         law = "" if self.law is None else identity_of(self.law)

@@ -58,7 +58,7 @@ def run(
     from bayesfit._noise import get_noise
     from bayesfit._registry import get_model, get_pipeline
     from bayesfit._report import tally
-    from bayesfit._run import one_output, outputs, run_file, run_together
+    from bayesfit._run import one_output, outputs, run_file, run_together, without_errors_of_others
 
     get_noise(settings.noise)
     if settings.model is not None:
@@ -66,6 +66,10 @@ def run(
     if settings.pipeline is not None:
         get_pipeline(settings.pipeline)
     code, refused = DONE, 0
+    given, files = files, without_errors_of_others(files)
+    if len(files) < len(given):
+        less = len(given) - len(files)
+        typer.echo(f"{less} of {len(given)} files hold the errors of others, with which they are read")
     whole = settings.together is not None
     paths = [one_output(files, output, str(settings.together))] if whole else outputs(files, output)
     for file, path in zip(files, paths, strict=not whole):

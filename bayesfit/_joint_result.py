@@ -92,9 +92,11 @@ def _common_of(link: Link, shared: Arrays, prior: Arrays, posterior: xr.Dataset)
         dims = ("chain", "draw") if link.groups is None else ("chain", "draw", f"{link.parameter}_group")
         found[link.parameter] = (dims, shared[link.parameter], posterior[link.parameter].attrs)
         return found if link.groups is None else found.assign_coords({dims[-1]: list(link.groups)})
+    own = {"units": posterior[link.parameter].attrs.get("units", "1")}
     for parameter in link.parameters:
         if parameter.name in shared and np.ptp(prior[parameter.name]) > 0:  # not fixed
-            found[parameter.name] = (("chain", "draw"), shared[parameter.name], describe(parameter))
+            attrs = describe(parameter) | (own if parameter.name in link.in_own_unit else {})
+            found[parameter.name] = (("chain", "draw"), shared[parameter.name], attrs)
     return found
 
 

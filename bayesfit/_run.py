@@ -16,6 +16,7 @@ from bayesfit._series import series
 from bayesfit._settings import RunSettings
 from bayesfit._stack import same_bins, stack
 from bayesfit.pipelines._stokes_einstein import parse_sample, stokes_einstein
+from bayesfit.pipelines.table import table_of
 
 
 def run_file(path: Path, output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
@@ -97,6 +98,11 @@ def without_first(data: xr.Dataset, count: int) -> xr.Dataset:
         raise InputError(f"leaves no point of {data.sizes['tau']} delays", field="skip_first", file=data.attrs["file"])
     skipped = data["masked_skipped"] + (data.valid & first).sum("tau")
     return data.assign(valid=left.assign_attrs(data.valid.attrs), masked_skipped=skipped)
+
+
+def without_errors_of_others(files: list[Path]) -> list[Path]:
+    """The files less those that hold the errors of another one of them, with which they are read."""
+    return [file for file in files if table_of(file) not in files]
 
 
 def one_output(files: list[Path], folder: Path, together: str) -> Path:

@@ -61,12 +61,9 @@ def recognise(path: Path) -> str | None:
 
 
 def read(path: Path) -> xr.Dataset:
-    for ending in TWINS:
-        base = path.with_name(path.stem.removesuffix(ending) + path.suffix)
-        if path.stem.endswith(ending) and base.is_file():
-            raise InputError(
-                f"holds the errors of {base.name}, which is read with them", file=path, remedy="Leave it out"
-            )
+    base = table_of(path)
+    if base is not None:
+        raise InputError(f"holds the errors of {base.name}, which is read with them", file=path, remedy="Leave it out")
     cells = _read_cells(path)
     if _is_long(cells.rows[0]):
         return _long(cells)
@@ -76,6 +73,15 @@ def read(path: Path) -> xr.Dataset:
         note = f"line {cells.lines[0]} is taken as the row of q, since there is no header"
         data.attrs["notes"] = "; ".join(filter(None, [data.attrs["notes"], note]))
     return data
+
+
+def table_of(path: Path) -> Path | None:
+    """The table whose errors this file holds; None where it is no twin."""
+    for ending in TWINS:
+        base = path.with_name(path.stem.removesuffix(ending) + path.suffix)
+        if path.stem.endswith(ending) and base.is_file():
+            return base
+    return None
 
 
 def _first_lines(file: BinaryIO) -> list[bytes]:

@@ -180,11 +180,14 @@ def test_a_users_model_file_is_an_equal_citizen(call, tmp_path):
 
 
 def test_no_bin_ok_is_told_by_the_exit_code(call, tmp_path):
-    flat = tmp_path / "flat.csv"
+    flat, errors = tmp_path / "flat.csv", tmp_path / "flat_err.csv"
     rng = np.random.default_rng(0)
     rows = [f"{tau:.6g},{1 + 0.01 * rng.standard_normal():.6g}" for tau in np.geomspace(1e-3, 10, 40)]
     flat.write_text("tau,0.01\n" + "\n".join(rows))
-    assert "not_identified" in call("run", flat, "-o", tmp_path, *QUICK, code=3).stdout
+    errors.write_text("tau,0.01\n" + "\n".join(row.split(",")[0] + ",0.01" for row in rows))
+    said = call("run", flat, errors, "-o", tmp_path / "results", *QUICK, code=3).stdout
+    assert "not_identified" in said
+    assert "1 of 2 files hold the errors of others" in said
 
 
 def test_ctrl_c_keeps_the_draws_and_ends_soon(environment, tmp_path):

@@ -323,6 +323,7 @@ def test_bins_scatter_about_a_law_of_ones_own(parameter, additive):
     expected = found["level"] + off if additive else found["level"] * np.exp(off)
     np.testing.assert_allclose(values[parameter], expected)
     assert link.parameters[-1].description == f"sd of {'' if additive else 'log '}{parameter} about the law"
+    assert (f"{parameter}_scatter" in link.in_own_unit) == additive
 
 
 @pytest.mark.parametrize("noise", ["inferred", "scaled"])

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from typer.testing import CliRunner
 
 import bayesfit
-from bayesfit import _cli, _joint_sample, _link_check
+from bayesfit import _cli, _joint_result, _joint_sample, _link_check
 from bayesfit._across import parse_across
 from bayesfit._freed import freed_bins
 from bayesfit._joint import joint_posterior
@@ -272,6 +272,16 @@ def test_every_kind_of_link_is_described(hierarchical):
     np.testing.assert_allclose(curve.baseline[0], draws.baseline.mean(("chain", "draw")))
     np.testing.assert_allclose(curve.contrast[[0, -1]], draws.contrast.mean(("chain", "draw"))[[0, -1]])
     assert np.isnan(hierarchical["law_residuals"].contrast).all()
+
+
+def test_what_bins_have_in_common_has_the_unit_of_its_parameter():
+    (link,) = parse_across({"rate": "pooled"}, data())
+    rate = xr.DataArray(np.ones((2, 3, BINS)), dims=("chain", "draw", "q_bin"), attrs={"units": "1/s"})
+    posterior = xr.Dataset({"rate": rate}, {"chain": range(2), "draw": range(3)})
+    shared = dict.fromkeys(("rate_mean", "rate_spread"), np.ones((2, 3)))
+    prior = dict.fromkeys(shared, np.arange(3.0))
+    found = _joint_result._common_of(link, shared, prior, posterior)
+    assert (found.rate_mean.attrs["units"], found.rate_spread.attrs["units"]) == ("1/s", "1")
 
 
 def test_residuals_are_in_units_of_scatter_and_width(hierarchical):
