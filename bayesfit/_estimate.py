@@ -1,7 +1,9 @@
 """From a point estimate to a start: modes, and the frame in which a bin is sampled.
 
 1. Posterior modes, by Fisher scoring from the least-squares solutions and from the best prior draws: the curvature of
-   least squares and of the prior is at hand.
+   least squares and of the prior is at hand. Where a shape has three coordinates or more, also its ridges: the lowest
+   potential with one coordinate held, in each quantile of that coordinate's prior. They reach what has a share in the
+   posterior without being a mode, as a decay that may be too fast to be seen.
 2. Importance sampling over a mixture of prior draws, each with a draw of the noise about its own guess, and Student-t
    clouds about the modes: its weights give starts in every mode in the right proportion and a covariance that knows the
    whole posterior (Owen & Zhou 2000, the deterministic-mixture weights).
@@ -20,8 +22,9 @@ from scipy import special
 
 from bayesfit import _keys
 from bayesfit._devices import FEW, Spread, batches, devices_for, named, place, stream, take
-from bayesfit._jump import CENTERS, Ellipses, Mixture, fit_ellipses, inverses, mixture
-from bayesfit._point import PointEstimate, filled
+from bayesfit._jump import CENTERS, ELLIPSES, Ellipses, Mixture, fit_ellipses, inverses, mixture
+from bayesfit._model import AMPLITUDES
+from bayesfit._point import PointEstimate, best_in_quantiles, chi2_at, filled
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
 
@@ -31,6 +34,9 @@ FREEDOM = 4.0  # of the Student-t clouds
 WIDENED = 1.5  # the noise's proposals over its standard error
 AT_ONCE = 32  # points looked at together, so that the processor's cache holds what is made of them
 SCORING_STEPS = 12
+QUANTILES = 12  # of each coordinate, in which there is a ridge
+FEWEST_HELD = 3  # coordinates of a shape that has ridges
+HELD = 1e-6  # standard deviation of a coordinate that is held
 LEAST_ESS_PER_PARAMETER = 15.0
 SMALLEST_PIVOT = 1e-4
 SURVEYED, ADAPTED = 0.6, 0.2  # the kernels' share in the global moves: from a survey, from draws
@@ -53,10 +59,10 @@ class Estimate(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """What the devices find out about one bin: `modes` (mode, param), with `frames` (mode, param, param) and
-    `potentials` (mode,) there; `points` (point, param), of which the first were drawn from the prior and the others
-    about the modes, with `heights` (point,), the potential, and `prior_densities` (point,), the log density with which
-    the former are drawn."""
+    """What the devices find out about one bin: `modes` (mode, param), ridges among them, with `frames` (mode, param,
+    param) and `potentials` (mode,) there; `points` (point, param), of which the first were drawn from the prior and the
+    others about the modes, with `heights` (point,), the potential, and `prior_densities` (point,), the log density with
+    which the former are drawn."""
 
     modes: Any
     frames: Any
@@ -78,21 +84,28 @@ def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate) -> N
     devices = devices_for(len(bins.y), FEW)
     index = next(batches(1, BINS, devices))
     blank = [np.zeros((index.size, *shape.shape[1:]), shape.dtype) for shape in (points.starts, points.scouts)]
-    arguments = take(bins, index), *blank, np.zeros((index.size, *_count_and_size(points)))
+    arguments = take(bins, index), *blank, np.zeros((index.size, *_count_and_size(posterior, points)[1:]))
     _surveying(posterior).start(*(place(argument, devices) for argument in arguments))
 
 
-def shapes(points: PointEstimate, chains: int) -> Estimate:
+def shapes(posterior: Posterior, points: PointEstimate, chains: int) -> Estimate:
     """An estimate of one bin, made of NaN, for point estimates of these shapes."""
-    modes, (count, size) = points.starts.shape[1], _count_and_size(points)
+    modes, count, size = _count_and_size(posterior, points)
     parts = (modes, size), (modes, size, size), (modes,), (count, size), (count,), (count,)
     return estimate(Survey(*(np.full(shape, np.nan) for shape in parts)), np.random.default_rng(0), chains)
 
 
-def _count_and_size(points: PointEstimate) -> tuple[int, int]:
-    """How many importance points there are, and how many coordinates each has."""
+def _count_and_size(posterior: Posterior, points: PointEstimate) -> tuple[int, int, int]:
+    """How many modes and importance points there are, and how many coordinates each has."""
     scouts, size = points.scouts.shape[1:]
-    return scouts + points.starts.shape[1] * CLOUD, size
+    modes = points.starts.shape[1] + QUANTILES * len(_held(posterior))
+    return modes, scouts + modes * CLOUD, size
+
+
+def _held(posterior: Posterior) -> list[int]:
+    """The coordinates along which ridges are looked for."""
+    shape = [i for i, name in enumerate(posterior.curve_names) if name not in AMPLITUDES]
+    return [] if posterior.model.starts or len(shape) < FEWEST_HELD else shape
 
 
 def estimate_bins(
@@ -101,7 +114,7 @@ def estimate_bins(
     """Estimates of all bins (leading axis), as NumPy arrays; NaN for those that a stop came before."""
     count = len(bins.y)
     devices = devices_for(count, FEW)
-    shape = _count_and_size(points)
+    _, *shape = _count_and_size(posterior, points)
 
     def chosen(index: np.ndarray) -> tuple[Any, ...]:
         u = np.stack([_random(keys[bin], _keys.CLOUDS).standard_t(FREEDOM, shape) for bin in index])
@@ -124,7 +137,10 @@ def _random(key: np.ndarray, use: int) -> np.random.Generator:
 def survey(posterior: Posterior, bin: Bin, places: Any, scouts: Any, u: Any) -> Survey:
     """Modes and points of one bin, from places (start, param) of the curve, scouts (scout, param) of the prior and
     Student-t draws u (point, param). Never raises under vmap: what fails is NaN."""
-    modes, frames, potentials = _modes(posterior, bin, places, scouts)
+    found = _modes(posterior, bin, places, scouts)
+    if _held(posterior):
+        found = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), found, _ridges(posterior, bin, scouts))
+    modes, frames, potentials = found
     return Survey(modes, frames, potentials, *_points(posterior, bin, u, scouts, modes, frames))
 
 
@@ -140,6 +156,8 @@ def estimate(found: Survey, random: np.random.Generator, chains: int) -> Estimat
         drawn = (found.points[chosen] - center) @ to_u.T
         masses = np.sum(np.log(np.diagonal(found.frames, axis1=1, axis2=2)), axis=1) - found.potentials
         modes = Ellipses((found.modes - center) @ to_u.T, to_u @ found.frames, masses)
+        if masses.size > ELLIPSES:
+            modes = Ellipses(*(array[np.argsort(-masses, kind="stable")[:ELLIPSES]] for array in modes))
         return Estimate(
             mode_potential=np.minimum(np.min(found.potentials), np.min(found.heights)),
             center=center,
@@ -156,6 +174,21 @@ def _modes(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -> tuple[An
     count = len(posterior.curve_names)
     starts = jax.vmap(lambda z: _with_noise(posterior, bin, z))(jnp.clip(places, low[:count], high[:count]))
     return jax.vmap(lambda z: _mode(posterior, bin, z, jnp.std(scouts, axis=0)))(starts)
+
+
+def _ridges(posterior: Posterior, bin: Bin, scouts: Any) -> tuple[Any, Any, Any]:
+    """Place, frame and potential where the potential is lowest with one coordinate held, from the best scout in each
+    quantile of each coordinate of the shape."""
+    places, prior_sd = scouts[:, : len(posterior.curve_names)], jnp.std(scouts, axis=0)
+    chi2, held = chi2_at(posterior, bin, places), _held(posterior)
+    starts = jnp.concatenate([best_in_quantiles(places, chi2, QUANTILES, along) for along in held])
+
+    def ridge(place: Any, along: Any) -> tuple[Any, Any, Any]:
+        start = _with_noise(posterior, bin, place)
+        z, _, value = _mode(posterior, bin, start, prior_sd.at[along].set(HELD))
+        return z, _whitener(posterior, bin, z, prior_sd), value
+
+    return jax.vmap(ridge)(starts, jnp.repeat(jnp.array(held), QUANTILES))
 
 
 def _with_noise(posterior: Posterior, bin: Bin, z: Any) -> Any:
@@ -303,11 +336,11 @@ def _systematic(offset: float, weights: np.ndarray, count: int) -> np.ndarray:
     return np.minimum(index, weights.size - 1)
 
 
-def readapt(old: Estimate, u: np.ndarray) -> Estimate:
+def readapt(old: Estimate, u: np.ndarray, before: np.ndarray) -> Estimate:
     """The estimate of one bin with frame, starts and proposals made anew from its draws u (chain, draw, param), pooled
-    over its chains; as it was where these do not span the space."""
-    size = u.shape[-1]
-    flat = u.reshape(-1, size)
+    over its chains and with those of `before` (any, param), so that nothing that was once seen is forgotten; as it was
+    where these do not span the space."""
+    flat = np.concatenate([before, u.reshape(-1, u.shape[-1])])
     mean, covariance = flat.mean(axis=0), np.atleast_2d(np.cov(flat.T))
     try:
         factor = np.linalg.cholesky(covariance)

@@ -169,7 +169,7 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
     schedule = _schedule(settings)
     with stop_on_signal() as stop:
         points = _point.start_compiling(posterior, bins)
-        _sample.start_compiling(posterior, bins, _estimate.shapes(points, settings.chains), schedule)
+        _sample.start_compiling(posterior, bins, _estimate.shapes(posterior, points, settings.chains), schedule)
         _estimate.start_compiling(posterior, bins, points)
         points = _point.point_estimates(posterior, bins, keys, report, stop)
         estimates = _estimate.estimate_bins(posterior, bins, points, keys, settings.chains, report, stop)

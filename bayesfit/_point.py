@@ -146,7 +146,7 @@ def quick(posterior: Posterior, bin: Bin, key: Any) -> PointEstimate:
 
     scouts, prior_values = _scouts(posterior, bin, key)
     places = scouts[:SEARCHED, : len(posterior.curve_names)]
-    before = _chi2(posterior, bin, places)
+    before = chi2_at(posterior, bin, places)
     start = places[jnp.argmin(before)]
     z, chi2, converged = _solve(posterior, bin, optx.GaussNewton(QUICK_TOLERANCE, QUICK_TOLERANCE), QUICK_STEPS, start)
     better = chi2 <= jnp.min(before)
@@ -159,7 +159,7 @@ def quick(posterior: Posterior, bin: Bin, key: Any) -> PointEstimate:
 def given(posterior: Posterior, bin: Bin, key: Any) -> PointEstimate:
     """The model's own starts as they are, not converged."""
     starts = jnp.stack([posterior.unconstrain_curve({**start, **bin.fixed}, bin) for start in posterior.model.starts])
-    chi2 = _chi2(posterior, bin, starts)
+    chi2 = chi2_at(posterior, bin, starts)
     z = starts[jnp.argmin(chi2)]
     solution = Solution(z, *posterior.least_squares(z, bin), jnp.min(chi2), jnp.array(False))
     return PointEstimate(solution, starts, *_scouts(posterior, bin, key))
@@ -183,16 +183,16 @@ def _scouts(posterior: Posterior, bin: Bin, key: Any) -> tuple[Any, Any]:
     return scouts, {name: values[name] for name in posterior.curve_names}
 
 
-def _chi2(posterior: Posterior, bin: Bin, places: Any) -> Any:
+def chi2_at(posterior: Posterior, bin: Bin, places: Any) -> Any:
     """Residual sum of squares at each place, infinite where it is not a number."""
     chi2 = jax.vmap(lambda z: jnp.sum(posterior.residual(z, bin) ** 2))(places)
     return jnp.nan_to_num(chi2, nan=jnp.inf)
 
 
-def best_in_quantiles(points: Any, cost: Any, count: int) -> Any:
-    """The points (param,) of least cost in each of `count` quantiles of the first coordinate; (count, param)."""
+def best_in_quantiles(points: Any, cost: Any, count: int, along: int = 0) -> Any:
+    """The points (param,) of least cost in each of `count` quantiles of one coordinate; (count, param)."""
     size = len(points) // count * count
-    order = jnp.argsort(points[:, 0])[:size].reshape(count, -1) if points.shape[1] else jnp.zeros((count, 1), int)
+    order = jnp.argsort(points[:, along])[:size].reshape(count, -1) if points.shape[1] else jnp.zeros((count, 1), int)
     best = jnp.argmin(cost[order], axis=1)
     return points[jnp.take_along_axis(order, best[:, None], axis=1)[:, 0]]
 

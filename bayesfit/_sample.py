@@ -99,13 +99,14 @@ class Draws:
 @dataclass
 class Flight:
     """One bin on its way: `rows` holds, for each chain, tables (transition, column) of what was drawn, and
-    `counts` how many transitions these have."""
+    `counts` how many transitions these have; `seen` are the positions z (any, param) of earlier attempts."""
 
     bin: int
     thin: int = 1
     attempt: int = 0
     rows: list[list[np.ndarray]] = field(default_factory=list)
     counts: np.ndarray = field(default_factory=lambda: np.zeros(1, int))
+    seen: list[np.ndarray] = field(default_factory=list)
 
     @property
     def made(self) -> int:
@@ -282,10 +283,13 @@ class Sampling:
         self.retired += 1
 
     def _readapt(self, flight: Flight) -> None:
-        """Make a bin's frame, starts and global moves anew from its own draws, which are then forgotten."""
+        """Make a bin's frame, starts and global moves anew from its draws so far, of which none will be kept."""
         u = flight.kept(self.schedule)[..., : len(self.posterior.names)]
         old = jax.tree.map(lambda array: array[flight.bin], self.estimates)
-        for whole, part in zip(jax.tree.leaves(self.estimates), jax.tree.leaves(readapt(old, u)), strict=True):
+        before = [np.linalg.solve(old.frame, (z - old.center).T).T for z in flight.seen]
+        new = readapt(old, u, np.concatenate([u[0, :0], *before]))
+        flight.seen.append(old.center + u.reshape(-1, u.shape[-1]) @ old.frame.T)
+        for whole, part in zip(jax.tree.leaves(self.estimates), jax.tree.leaves(new), strict=True):
             whole[flight.bin] = part
         flight.attempt += 1
 

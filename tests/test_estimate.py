@@ -226,7 +226,7 @@ def test_readapting_whitens_the_draws_and_moves_nothing(easy):
     size = old.center.size
     u = 3.0 + rng.standard_normal((4, 150, size)) @ np.linalg.cholesky(np.eye(size) + 2.0).T
     with jax.enable_x64(True):
-        new = jax.tree.map(np.asarray, readapt(old, u))
+        new = jax.tree.map(np.asarray, readapt(old, u, u[0, :0]))
         z = old.center + u @ old.frame.T
         np.testing.assert_allclose(new.center + new.starts @ new.frame.T, z[:, -1], rtol=1e-9)
         white = np.linalg.solve(new.frame, (z.reshape(-1, size) - new.center).T)
@@ -238,7 +238,58 @@ def test_readapting_whitens_the_draws_and_moves_nothing(easy):
 def test_constant_draws_readapt_nothing(easy):
     *_, estimates = easy
     old = jax.tree.map(lambda array: array[4], estimates)
-    assert readapt(old, np.ones((4, 50, old.center.size))) is old
+    u = np.ones((4, 50, old.center.size))
+    assert readapt(old, u, u[0, :0]) is old
+
+
+def test_readapting_remembers_what_was_seen(easy):
+    """A mode that earlier draws were in, and the last ones are not, is still offered in proportion."""
+    *_, estimates = easy
+    old = jax.tree.map(lambda array: array[4], estimates)
+    rng = np.random.default_rng(1)
+    u = rng.standard_normal((4, 200, old.center.size))
+    far = 8.0 + 0.1 * rng.standard_normal((200, old.center.size))
+    new = readapt(old, u, far)
+    keys = jax.random.split(jax.random.key(0), 2000)
+    offered = np.asarray(jax.vmap(propose, (0, None))(keys, jax.tree.map(jnp.asarray, new.proposals)))
+    z = new.center + offered @ new.frame.T
+    again = np.linalg.solve(old.frame, (z - old.center).T).T
+    assert np.mean(np.abs(again - 8.0).max(axis=1) < 1.0) == pytest.approx(0.2, abs=0.06)
+
+
+def test_what_is_no_mode_but_has_a_share_is_found():
+    """One decay, well measured, fitted with two: some of the posterior has the second so fast that it is hardly seen.
+    Its share among the importance draws is that of likelihood weights of many prior draws."""
+    tau = np.geomspace(1e-3, 10.0, 40)
+    rng = np.random.default_rng(4)
+    g2 = single(tau, 1.5, 0.3, 1.0) + 0.005 * rng.standard_normal((16, tau.size))
+    priors = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
+    data = bayesfit.curves(tau, g2, np.full_like(g2, 0.005), **priors)
+    problem, _, estimates = estimates_of(data, "double_exponential", "stated")
+    posterior = problem.posterior
+
+    def drawn(key, bin):
+        return posterior.draw_prior(key, bin)[0]
+
+    def weighed(z, bin):
+        _, values, log_prior = posterior.curve(z, bin)
+        return posterior.log_density(z, bin) - log_prior, values["rate_fast"]
+
+    with jax.enable_x64(True):
+        first = jax.tree.map(lambda array: jnp.asarray(array[0]), problem.bins)
+        z = jax.jit(jax.vmap(drawn, (0, None)))(jax.random.split(jax.random.key(0), 200_000), first)
+        both = jax.jit(lambda bin: jax.lax.map(lambda z: weighed(z, bin), z, batch_size=1000))
+        share, offered = [], []
+        for i in range(len(g2)):
+            bin = jax.tree.map(lambda array, i=i: jnp.asarray(array[i]), problem.bins)
+            log, fast = map(np.array, both(bin))
+            weight = np.exp(log - log.max())
+            share.append(np.sum(weight * (fast > 100.0)) / np.sum(weight))
+            one = jax.tree.map(lambda array, i=i: array[i], estimates)
+            kernels = jnp.asarray(one.center + one.proposals.centers.T @ one.frame.T)
+            offered.append(np.mean(np.array(jax.vmap(lambda z, bin=bin: weighed(z, bin)[1])(kernels)) > 100.0))
+    assert np.mean(share) > 0.05
+    np.testing.assert_allclose(offered, share, atol=0.07)
 
 
 def test_ellipses_find_the_arms_of_a_posterior():
