@@ -22,7 +22,7 @@ from scipy import special
 
 from bayesfit import _keys
 from bayesfit._devices import FEW, Spread, batches, devices_for, named, place, stream, take
-from bayesfit._jump import CENTERS, ELLIPSES, Ellipses, Mixture, fit_ellipses, inverses, mixture
+from bayesfit._jump import CENTERS, ELLIPSES, Ellipses, Mixture, fit_ellipses, inverses, mixture, outwards
 from bayesfit._model import AMPLITUDES
 from bayesfit._point import PointEstimate, best_in_quantiles, chi2_at, filled
 from bayesfit._posterior import Bin, Posterior
@@ -37,6 +37,7 @@ SCORING_STEPS = 12
 QUANTILES = 12  # of each coordinate, in which there is a ridge
 FEWEST_HELD = 3  # coordinates of a shape that has ridges
 HELD = 1e-6  # standard deviation of a coordinate that is held
+RECALLED = 512  # points of the survey of such a shape that are kept
 LEAST_ESS_PER_PARAMETER = 15.0
 SMALLEST_PIVOT = 1e-4
 SURVEYED, ADAPTED = 0.6, 0.2  # the kernels' share in the global moves: from a survey, from draws
@@ -47,7 +48,8 @@ class Estimate(NamedTuple):
 
     `mode_potential`: the lowest potential seen; `center` (param,), `frame` (param, param): z = center + frame @ u
     whitens the posterior; `starts` (chain, param): starts of the chains, as u; `proposals`: the mixture for global
-    moves, in u; `importance_ess`: effective number of the importance draws.
+    moves, in u; `seen` (any, param): draws from the survey, as u, where there are ridges; `importance_ess`: effective
+    number of the importance draws.
     """
 
     mode_potential: Any
@@ -55,6 +57,7 @@ class Estimate(NamedTuple):
     frame: Any
     starts: Any
     proposals: Mixture
+    seen: Any
     importance_ess: Any
 
 
@@ -92,7 +95,8 @@ def shapes(posterior: Posterior, points: PointEstimate, chains: int) -> Estimate
     """An estimate of one bin, made of NaN, for point estimates of these shapes."""
     modes, count, size = _count_and_size(posterior, points)
     parts = (modes, size), (modes, size, size), (modes,), (count, size), (count,), (count,)
-    return estimate(Survey(*(np.full(shape, np.nan) for shape in parts)), np.random.default_rng(0), chains)
+    recalled = RECALLED if _held(posterior) else 0
+    return estimate(Survey(*(np.full(shape, np.nan) for shape in parts)), np.random.default_rng(0), chains, recalled)
 
 
 def _count_and_size(posterior: Posterior, points: PointEstimate) -> tuple[int, int, int]:
@@ -115,6 +119,7 @@ def estimate_bins(
     count = len(bins.y)
     devices = devices_for(count, FEW)
     _, *shape = _count_and_size(posterior, points)
+    recalled = RECALLED if _held(posterior) else 0
 
     def chosen(index: np.ndarray) -> tuple[Any, ...]:
         u = np.stack([_random(keys[bin], _keys.CLOUDS).standard_t(FREEDOM, shape) for bin in index])
@@ -124,7 +129,7 @@ def estimate_bins(
     for index, part in stream(_surveying(posterior), count, BINS, devices, chosen, stop):
         for row, bin in enumerate(index[: count - len(found)]):
             one = jax.tree.map(lambda array, row=row: array[row], part)
-            found.append(estimate(one, _random(keys[bin], _keys.STARTS), chains))
+            found.append(estimate(one, _random(keys[bin], _keys.STARTS), chains, recalled))
         report(Progress("estimate", count, len(found)))
     return filled([jax.tree.map(lambda *arrays: np.stack(arrays), *found)] if found else [], count)
 
@@ -144,26 +149,31 @@ def survey(posterior: Posterior, bin: Bin, places: Any, scouts: Any, u: Any) -> 
     return Survey(modes, frames, potentials, *_points(posterior, bin, u, scouts, modes, frames))
 
 
-def estimate(found: Survey, random: np.random.Generator, chains: int) -> Estimate:
-    """Frame, starts and global moves of one bin from its survey, in NumPy."""
+def estimate(found: Survey, random: np.random.Generator, chains: int, recalled: int) -> Estimate:
+    """Frame, starts and global moves of one bin from its survey, in NumPy; so many points are kept as `seen`."""
     with np.errstate(all="ignore"):
         weights = _weights(found)
         ess = 1.0 / np.sum(weights**2)
         top = np.argmin(found.potentials)
         center, frame = _frame(found.points, weights, ess, found.modes[top], found.frames[top])
         to_u = inverses(frame[None])[0]
-        chosen = np.concatenate([_systematic(random.random(), weights, count) for count in (chains, CENTERS)])
-        drawn = (found.points[chosen] - center) @ to_u.T
+        counts = (chains, CENTERS, recalled)
+        chosen = np.concatenate([_systematic(random.random(), weights, count) for count in counts])
+        starts, centers, seen = np.split((found.points[chosen] - center) @ to_u.T, np.cumsum(counts)[:-1])
         masses = np.sum(np.log(np.diagonal(found.frames, axis1=1, axis2=2)), axis=1) - found.potentials
-        modes = Ellipses((found.modes - center) @ to_u.T, to_u @ found.frames, masses)
-        if masses.size > ELLIPSES:
-            modes = Ellipses(*(array[np.argsort(-masses, kind="stable")[:ELLIPSES]] for array in modes))
+        if recalled and ess > LEAST_ESS_PER_PARAMETER * (center.size + 1):
+            ellipses = fit_ellipses(outwards(seen))
+        else:
+            best = np.argsort(-masses, kind="stable")[:ELLIPSES] if recalled else slice(None)
+            middles, frames = (found.modes[best] - center) @ to_u.T, to_u @ found.frames[best]
+            ellipses = Ellipses(middles, frames, masses[best])
         return Estimate(
             mode_potential=np.minimum(np.min(found.potentials), np.min(found.heights)),
             center=center,
             frame=frame,
-            starts=drawn[:chains],
-            proposals=mixture(drawn[chains:], modes, SURVEYED),
+            starts=starts,
+            proposals=mixture(centers, ellipses, SURVEYED),
+            seen=seen,
             importance_ess=ess,
         )
 
@@ -350,6 +360,8 @@ def readapt(old: Estimate, u: np.ndarray, before: np.ndarray) -> Estimate:
         return old
     to_new = np.linalg.inv(factor)
     new = (flat - mean) @ to_new.T
+    if before.size:
+        new = outwards(new)
     return old._replace(
         center=old.center + old.frame @ mean,
         frame=old.frame @ factor,

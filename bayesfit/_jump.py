@@ -101,6 +101,11 @@ def fit_ellipses(u: np.ndarray) -> Ellipses:
     return found
 
 
+def outwards(u: np.ndarray) -> np.ndarray:
+    """The same draws (draw, param) by their distance from 0, so that evenly spaced ones are far out in proportion."""
+    return u[np.argsort(np.sum(u**2, axis=1), kind="stable")]
+
+
 def _shares(u: np.ndarray, ellipses: Ellipses) -> np.ndarray:
     """The share (ellipse, draw) of each component in each draw."""
     rest = inverses(ellipses.frames) @ (u - ellipses.middles[:, None]).swapaxes(1, 2)
