@@ -99,8 +99,8 @@ class Draws:
 @dataclass
 class Flight:
     """One bin on its way: `rows` holds, for each chain, tables (transition, column) of what was drawn, and
-    `counts` how many transitions these have; `seen` are positions z (any, param) of the survey and of earlier
-    attempts."""
+    `counts` how many transitions these have; `seen`, where the survey recalls some, are positions z
+    (any, param) of it and of earlier attempts."""
 
     bin: int
     thin: int = 1
@@ -287,10 +287,10 @@ class Sampling:
         """Make a bin's frame, starts and global moves anew from its draws so far, of which none will be kept."""
         u = flight.kept(self.schedule)[..., : len(self.posterior.names)]
         old = jax.tree.map(lambda array: array[flight.bin], self.estimates)
-        flight.seen = flight.seen or [old.center + old.seen @ old.frame.T]
-        before = np.linalg.solve(old.frame, (np.concatenate(flight.seen) - old.center).T).T
-        new = readapt(old, u, before)
-        flight.seen.append(old.center + u.reshape(-1, u.shape[-1]) @ old.frame.T)
+        seen = flight.seen or [old.center + old.seen @ old.frame.T]
+        new = readapt(old, u, np.linalg.solve(old.frame, (np.concatenate(seen) - old.center).T).T)
+        if old.seen.size:
+            flight.seen = [*seen, old.center + u.reshape(-1, u.shape[-1]) @ old.frame.T]
         for whole, part in zip(jax.tree.leaves(self.estimates), jax.tree.leaves(new), strict=True):
             whole[flight.bin] = part
         flight.attempt += 1
