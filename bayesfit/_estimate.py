@@ -95,8 +95,8 @@ def shapes(posterior: Posterior, points: PointEstimate, chains: int) -> Estimate
     """An estimate of one bin, made of NaN, for point estimates of these shapes."""
     modes, count, size = _count_and_size(posterior, points)
     parts = (modes, size), (modes, size, size), (modes,), (count, size), (count,), (count,)
-    recalled = RECALLED if _held(posterior) else 0
-    return estimate(Survey(*(np.full(shape, np.nan) for shape in parts)), np.random.default_rng(0), chains, recalled)
+    blank = Survey(*(np.full(shape, np.nan) for shape in parts))
+    return estimate(blank, np.random.default_rng(0), chains, _recalled(posterior))
 
 
 def _count_and_size(posterior: Posterior, points: PointEstimate) -> tuple[int, int, int]:
@@ -112,6 +112,11 @@ def _held(posterior: Posterior) -> list[int]:
     return [] if posterior.model.starts or len(shape) < FEWEST_HELD else shape
 
 
+def _recalled(posterior: Posterior) -> int:
+    """How many points of a survey are kept."""
+    return RECALLED if _held(posterior) else 0
+
+
 def estimate_bins(
     posterior: Posterior, bins: Bin, points: PointEstimate, keys: np.ndarray, chains: int, report: Report, stop: Stop
 ) -> Estimate:
@@ -119,7 +124,6 @@ def estimate_bins(
     count = len(bins.y)
     devices = devices_for(count, FEW)
     _, *shape = _count_and_size(posterior, points)
-    recalled = RECALLED if _held(posterior) else 0
 
     def chosen(index: np.ndarray) -> tuple[Any, ...]:
         u = np.stack([_random(keys[bin], _keys.CLOUDS).standard_t(FREEDOM, shape) for bin in index])
@@ -129,7 +133,7 @@ def estimate_bins(
     for index, part in stream(_surveying(posterior), count, BINS, devices, chosen, stop):
         for row, bin in enumerate(index[: count - len(found)]):
             one = jax.tree.map(lambda array, row=row: array[row], part)
-            found.append(estimate(one, _random(keys[bin], _keys.STARTS), chains, recalled))
+            found.append(estimate(one, _random(keys[bin], _keys.STARTS), chains, _recalled(posterior)))
         report(Progress("estimate", count, len(found)))
     return filled([jax.tree.map(lambda *arrays: np.stack(arrays), *found)] if found else [], count)
 
@@ -160,13 +164,8 @@ def estimate(found: Survey, random: np.random.Generator, chains: int, recalled: 
         counts = (chains, CENTERS, recalled)
         chosen = np.concatenate([_systematic(random.random(), weights, count) for count in counts])
         starts, centers, seen = np.split((found.points[chosen] - center) @ to_u.T, np.cumsum(counts)[:-1])
-        masses = np.sum(np.log(np.diagonal(found.frames, axis1=1, axis2=2)), axis=1) - found.potentials
-        if recalled and ess > LEAST_ESS_PER_PARAMETER * (center.size + 1):
-            ellipses = fit_ellipses(outwards(seen))
-        else:
-            best = np.argsort(-masses, kind="stable")[:ELLIPSES] if recalled else slice(None)
-            middles, frames = (found.modes[best] - center) @ to_u.T, to_u @ found.frames[best]
-            ellipses = Ellipses(middles, frames, masses[best])
+        told = recalled and _tells_the_whole(ess, center.size)
+        ellipses = fit_ellipses(outwards(seen)) if told else _about_modes(found, center, to_u)
         return Estimate(
             mode_potential=np.minimum(np.min(found.potentials), np.min(found.heights)),
             center=center,
@@ -176,6 +175,13 @@ def estimate(found: Survey, random: np.random.Generator, chains: int, recalled: 
             seen=seen,
             importance_ess=ess,
         )
+
+
+def _about_modes(found: Survey, center: np.ndarray, to_u: np.ndarray) -> Ellipses:
+    """The modes as ellipses, in u, with Laplace's masses; those of most mass, where there are too many."""
+    masses = np.sum(np.log(np.diagonal(found.frames, axis1=1, axis2=2)), axis=1) - found.potentials
+    best = np.argsort(-masses, kind="stable")[:ELLIPSES] if masses.size > ELLIPSES else slice(None)
+    return Ellipses((found.modes[best] - center) @ to_u.T, to_u @ found.frames[best], masses[best])
 
 
 def _modes(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -> tuple[Any, Any, Any]:
@@ -329,7 +335,7 @@ def _frame(
     points: np.ndarray, weights: np.ndarray, ess: float, mode: np.ndarray, mode_frame: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Center and frame from the weighted points where enough of them count, else from the curvature at the mode."""
-    if not ess > LEAST_ESS_PER_PARAMETER * (points.shape[1] + 1):
+    if not _tells_the_whole(ess, points.shape[1]):
         return mode, mode_frame
     mean = weights @ points
     rest = points - mean
@@ -337,6 +343,11 @@ def _frame(
         return mean, np.linalg.cholesky((rest * weights[:, None]).T @ rest)
     except np.linalg.LinAlgError:
         return mode, mode_frame
+
+
+def _tells_the_whole(ess: float, size: int) -> bool:
+    """Whether so many effective points say enough of a posterior of so many coordinates."""
+    return bool(ess > LEAST_ESS_PER_PARAMETER * (size + 1))
 
 
 def _systematic(offset: float, weights: np.ndarray, count: int) -> np.ndarray:
