@@ -1,9 +1,6 @@
 """From a point estimate to a start: modes, and the frame in which a bin is sampled.
 
-1. Posterior modes, by Fisher scoring from the least-squares solutions and from the best prior draws: the curvature of
-   least squares and of the prior is at hand. Where a shape has three coordinates or more, also its ridges: the lowest
-   potential with one coordinate held, in each quantile of that coordinate's prior. They reach what has a share in the
-   posterior without being a mode, as a decay that may be too fast to be seen.
+1. Posterior modes, and ridges between them (`_modes`).
 2. Importance sampling over a mixture of prior draws, each with a draw of the noise about its own guess, and Student-t
    clouds about the modes: its weights give starts in every mode in the right proportion and a covariance that knows the
    whole posterior (Owen & Zhou 2000, the deterministic-mixture weights).
@@ -23,8 +20,8 @@ from scipy import special
 from bayesfit import _keys
 from bayesfit._devices import FEW, Spread, batches, devices_for, named, place, stream, take
 from bayesfit._jump import CENTERS, ELLIPSES, Ellipses, Mixture, fit_ellipses, inverses, mixture, outwards
-from bayesfit._model import AMPLITUDES
-from bayesfit._point import PointEstimate, best_in_quantiles, chi2_at, filled
+from bayesfit._modes import held, how_many, modes_and_ridges, noise_guess, noise_information
+from bayesfit._point import PointEstimate, filled
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
 
@@ -33,11 +30,7 @@ CLOUD = 96
 FREEDOM = 4.0  # of the Student-t clouds
 WIDENED = 1.5  # the noise's proposals over its standard error
 AT_ONCE = 32  # points looked at together, so that the processor's cache holds what is made of them
-SCORING_STEPS = 12
-QUANTILES = 12  # of each coordinate, in which there is a ridge
-FEWEST_HELD = 3  # coordinates of a shape that has ridges
-HELD = 1e-6  # standard deviation of a coordinate that is held
-RECALLED = 512  # points of the survey of such a shape that are kept
+RECALLED = 512  # points of the survey that are kept of a shape that has ridges
 LEAST_ESS_PER_PARAMETER = 15.0
 SMALLEST_PIVOT = 1e-4
 SURVEYED, ADAPTED = 0.6, 0.2  # the kernels' share in the global moves: from a survey, from draws
@@ -102,19 +95,13 @@ def shapes(posterior: Posterior, points: PointEstimate, chains: int) -> Estimate
 def _count_and_size(posterior: Posterior, points: PointEstimate) -> tuple[int, int, int]:
     """How many modes and importance points there are, and how many coordinates each has."""
     scouts, size = points.scouts.shape[1:]
-    modes = points.starts.shape[1] + QUANTILES * len(_held(posterior))
+    modes = how_many(posterior, points.starts.shape[1])
     return modes, scouts + modes * CLOUD, size
-
-
-def _held(posterior: Posterior) -> list[int]:
-    """The coordinates along which ridges are looked for."""
-    shape = [i for i, name in enumerate(posterior.curve_names) if name not in AMPLITUDES]
-    return [] if posterior.model.starts or len(shape) < FEWEST_HELD else shape
 
 
 def _recalled(posterior: Posterior) -> int:
     """How many points of a survey are kept."""
-    return RECALLED if _held(posterior) else 0
+    return RECALLED if held(posterior) else 0
 
 
 def estimate_bins(
@@ -146,10 +133,7 @@ def _random(key: np.ndarray, use: int) -> np.random.Generator:
 def survey(posterior: Posterior, bin: Bin, places: Any, scouts: Any, u: Any) -> Survey:
     """Modes and points of one bin, from places (start, param) of the curve, scouts (scout, param) of the prior and
     Student-t draws u (point, param). Never raises under vmap: what fails is NaN."""
-    found = _modes(posterior, bin, places, scouts)
-    if _held(posterior):
-        found = jax.tree.map(lambda *arrays: jnp.concatenate(arrays), found, _ridges(posterior, bin, scouts))
-    modes, frames, potentials = found
+    modes, frames, potentials = modes_and_ridges(posterior, bin, places, scouts)
     return Survey(modes, frames, potentials, *_points(posterior, bin, u, scouts, modes, frames))
 
 
@@ -184,109 +168,6 @@ def _about_modes(found: Survey, center: np.ndarray, to_u: np.ndarray) -> Ellipse
     return Ellipses((found.modes[best] - center) @ to_u.T, to_u @ found.frames[best], masses[best])
 
 
-def _modes(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -> tuple[Any, Any, Any]:
-    """Mode, frame and potential from each place, held within the prior draws where it has run away."""
-    low, high = jnp.min(scouts, axis=0), jnp.max(scouts, axis=0)
-    count = len(posterior.curve_names)
-    starts = jax.vmap(lambda z: _with_noise(posterior, bin, z))(jnp.clip(places, low[:count], high[:count]))
-    return jax.vmap(lambda z: _mode(posterior, bin, z, jnp.std(scouts, axis=0)))(starts)
-
-
-def _ridges(posterior: Posterior, bin: Bin, scouts: Any) -> tuple[Any, Any, Any]:
-    """Place, frame and potential where the potential is lowest with one coordinate held, from the best scout in each
-    quantile of each coordinate of the shape."""
-    places, prior_sd = scouts[:, : len(posterior.curve_names)], jnp.std(scouts, axis=0)
-    chi2, held = chi2_at(posterior, bin, places), _held(posterior)
-    starts = jnp.concatenate([best_in_quantiles(places, chi2, QUANTILES, along) for along in held])
-
-    def ridge(place: Any, along: Any) -> tuple[Any, Any, Any]:
-        start = _with_noise(posterior, bin, place)
-        z, _, value = _mode(posterior, bin, start, prior_sd.at[along].set(HELD))
-        return z, _whitener(posterior, bin, z, prior_sd), value
-
-    return jax.vmap(ridge)(starts, jnp.repeat(jnp.array(held), QUANTILES))
-
-
-def _with_noise(posterior: Posterior, bin: Bin, z: Any) -> Any:
-    """The curve's coordinates with the noise's put behind them, at the noise's own guess from the residuals there."""
-    return jnp.concatenate([z, _noise_guess(posterior, bin, z)])
-
-
-def _noise_guess(posterior: Posterior, bin: Bin, z: Any) -> Any:
-    rms = jnp.sqrt(jnp.mean(posterior.residual(z, bin) ** 2, where=bin.valid))
-    return posterior.unconstrain_noise({**posterior.noise.start(rms, bin), **bin.fixed}, bin)
-
-
-def _noise_information(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
-    """Fisher information (param, param) on the noise's coordinates, with the prior's precision on its diagonal.
-
-    A normal's log scale has 2 for each point, the correlation r of two neighbours (1 + r^2) / (1 - r^2)^2; that on
-    other numbers, a Student-t's degrees of freedom among them, is left to the prior.
-    """
-
-    def moments(z: Any) -> tuple[Any, Any]:
-        scatter, _, _ = posterior.scatter(z, bin)
-        log_scale = jnp.log(scatter.scale * (1.0 if scatter.relative is None else scatter.relative))
-        neighbours = None if scatter.chain is None else scatter.chain.neighbours()
-        return jnp.broadcast_to(log_scale, bin.valid.shape), neighbours
-
-    slopes, correlation_slopes = jax.jacfwd(moments)(z)
-    slopes = jnp.where(bin.valid[:, None], slopes, 0.0)
-    information = 2.0 * slopes.T @ slopes + jnp.diag(jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).eps) ** -2)
-    if correlation_slopes is not None:
-        square = jnp.minimum(moments(z)[1] ** 2, 1.0 - 1e-6)
-        information += (correlation_slopes.T * (1.0 + square) / (1.0 - square) ** 2) @ correlation_slopes
-    return information
-
-
-def _mode(posterior: Posterior, bin: Bin, start: Any, prior_sd: Any) -> tuple[Any, Any, Any]:
-    """Mode near a start, a frame there, and its potential: Fisher scoring with the best of a few step lengths, so that
-    the potential never rises. The first step only looks at the start."""
-    lengths = jnp.array([0.03, 0.3, 1.0, 1.8])
-    potential = jax.vmap(jax.value_and_grad(lambda z: posterior.potential(z, bin)))
-
-    def step(state: tuple[Any, Any, Any, Any], _: None) -> tuple[tuple[Any, Any, Any, Any], None]:
-        z, here, gradient, _ = state
-        frame = _whitener(posterior, bin, z, prior_sd)
-        tries = z - lengths[:, None] * (frame @ (frame.T @ gradient))
-        values, gradients = potential(tries)
-        best = jnp.argmin(values)
-        lower = values[best] < here
-        gradient = jnp.where(lower, jnp.nan_to_num(gradients[best], posinf=0.0, neginf=0.0), gradient)
-        return (jnp.where(lower, tries[best], z), jnp.where(lower, values[best], here), gradient, frame), None
-
-    first = start, jnp.array(jnp.inf), jnp.zeros_like(start), jnp.eye(start.size)
-    (z, value, _, frame), _ = jax.lax.scan(step, first, None, length=SCORING_STEPS + 1)
-    return z, frame, value
-
-
-def _whitener(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
-    """A lower triangular frame at z: the inverse Cholesky factor of the curvature there.
-
-    The curve's block is Gauss-Newton's, J^T J of the profiled residuals in units of the noise, plus the prior's
-    precision, so it is positive definite everywhere; the noise's is its Fisher information.
-    """
-    count = len(posterior.curve_names)
-    precision = 1.0 / jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).eps) ** 2
-    scatter, _, _ = posterior.scatter(z[count:], bin)
-    jacobian = jax.jacfwd(lambda c: posterior.residual(c, bin, scatter) / scatter.scale)(z[:count])
-    curve = jnp.nan_to_num(jacobian.T @ jacobian, posinf=0.0) + jnp.diag(precision[:count])
-    noise = _noise_information(posterior, bin, z[count:], prior_sd[count:])
-    return jax.scipy.linalg.block_diag(_inverse_root(curve), _inverse_root(noise))
-
-
-def _inverse_root(precision: Any) -> Any:
-    """Lower triangular L with L L^T = precision^-1, computed in units of the diagonal."""
-    unit = jnp.diagonal(precision) ** -0.5
-    upper = jnp.linalg.cholesky((precision * unit[:, None] * unit)[::-1, ::-1])[::-1, ::-1]
-    return unit[:, None] * _inverse(upper.T) if precision.size else precision
-
-
-def _inverse(frame: Any) -> Any:
-    """Inverse of a lower triangular matrix."""
-    return jax.scipy.linalg.solve_triangular(frame, jnp.eye(len(frame)), lower=True)
-
-
 def _points(posterior: Posterior, bin: Bin, u: Any, scouts: Any, modes: Any, frames: Any) -> tuple[Any, Any, Any]:
     """Points (point, param), the scouts and then a cloud about each mode; the potential and the log density of the
     scouts at each (point,)."""
@@ -301,8 +182,8 @@ def _points(posterior: Posterior, bin: Bin, u: Any, scouts: Any, modes: Any, fra
         """The point itself, a scout's noise drawn about its guess; potential; log density of the scouts there."""
         z, u, from_prior = point
         curve, noise = z[:split], z[split:]
-        guess = _noise_guess(posterior, bin, curve)
-        width = WIDENED * jnp.diagonal(_noise_information(posterior, bin, guess, prior_sd)) ** -0.5
+        guess = noise_guess(posterior, bin, curve)
+        width = WIDENED * jnp.diagonal(noise_information(posterior, bin, guess, prior_sd)) ** -0.5
         noise = jnp.where(from_prior, guess + width * u[split:], noise)
         log_density = posterior.curve(curve, bin)[2] + _log_t((noise - guess) / width, jnp) - jnp.sum(jnp.log(width))
         z = jnp.concatenate([curve, noise])
