@@ -87,7 +87,7 @@ def _all_ellipses(some: Ellipses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return middles, frames, masses
 
 
-def fit_ellipses(u: np.ndarray) -> Ellipses:
+def fit_ellipses(u: np.ndarray, steps: int = FITTING_STEPS) -> Ellipses:
     """Normal components fitted to draws u (draw, param) of a posterior whitened to unit covariance, by expectation
     maximisation (Dempster, Laird & Rubin, J. R. Stat. Soc. B 39, 1 (1977)), in NumPy. It begins at evenly spaced draws
     and takes no random numbers."""
@@ -96,9 +96,36 @@ def fit_ellipses(u: np.ndarray) -> Ellipses:
     count = int(np.clip(len(u) // (DRAWS_PER_NUMBER * max(size, 1)), 1, ELLIPSES))
     first = np.full((count, size, size), np.eye(size) * count ** (-1.0 / size))
     found = Ellipses(u[np.linspace(0, len(u) - 1, count).astype(int)], first, np.zeros(count))
-    for _ in range(FITTING_STEPS):
+    for _ in range(steps):
         found = _maximised(u, found, _shares(u, found))
     return found
+
+
+def drawn(random: np.random.Generator, ellipses: Ellipses, count: int) -> np.ndarray:
+    """So many draws (count, param) from Student-t components at these ellipses, in NumPy."""
+    middles, frames, masses = _proper(ellipses)
+    which = random.choice(ELLIPSES, count, p=masses)
+    stretch = np.sqrt(random.chisquare(FREEDOM, (count, 1)) / FREEDOM)
+    step = random.standard_normal((count, middles.shape[1])) / stretch
+    return middles[which] + np.einsum("nij,nj->ni", frames[which], step)
+
+
+def log_densities(u: np.ndarray, ellipses: Ellipses) -> np.ndarray:
+    """Log density (draw,) of what `drawn` draws from, at u (draw, param), in NumPy."""
+    middles, frames, masses = _proper(ellipses)
+    size = u.shape[1]
+    to_standard = inverses(frames)
+    x = 1.0 + np.sum((to_standard @ (u - middles[:, None]).swapaxes(1, 2)) ** 2, axis=1) / FREEDOM
+    power = (FREEDOM + size) / 2.0
+    constant = special.gammaln(power) - special.gammaln(FREEDOM / 2.0) - 0.5 * size * np.log(FREEDOM * np.pi)
+    heights = masses * np.prod(np.diagonal(to_standard, axis1=1, axis2=2), axis=1)
+    return constant + special.logsumexp(-power * np.log(x), axis=0, b=heights[:, None])
+
+
+def _proper(ellipses: Ellipses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Middles, frames and masses of ELLIPSES components, alike where none is made of numbers."""
+    middles, frames, masses = _all_ellipses(ellipses)
+    return middles, frames, masses if masses.any() else np.full(ELLIPSES, 1.0 / ELLIPSES)
 
 
 def outwards(u: np.ndarray) -> np.ndarray:

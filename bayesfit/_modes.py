@@ -20,6 +20,8 @@ from bayesfit._posterior import Bin, Posterior
 SCORING_STEPS = 12
 QUANTILES = 12  # of each coordinate, in which there is a ridge
 FEWEST_HELD = 3  # coordinates of a shape that has ridges
+ENDS = 3  # ridges at either end of it
+RIDGES = QUANTILES + 2 * ENDS
 HELD = 1e-6  # standard deviation of a coordinate that is held
 
 
@@ -40,7 +42,7 @@ def modes_and_ridges(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -
 
 def how_many(posterior: Posterior, places: int) -> int:
     """How many modes and ridges there are from so many places."""
-    return places + QUANTILES * len(held(posterior))
+    return places + RIDGES * len(held(posterior))
 
 
 def _modes(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -> tuple[Any, Any, Any]:
@@ -56,14 +58,24 @@ def _ridges(posterior: Posterior, bin: Bin, scouts: Any) -> tuple[Any, Any, Any]
     quantile of each coordinate of the shape."""
     places, prior_sd = scouts[:, : len(posterior.curve_names)], jnp.std(scouts, axis=0)
     chi2, coordinates = chi2_at(posterior, bin, places), held(posterior)
-    starts = jnp.concatenate([best_in_quantiles(places, chi2, QUANTILES, along) for along in coordinates])
+    starts = jnp.concatenate([_along(posterior, bin, places, chi2, along) for along in coordinates])
 
     def ridge(place: Any, along: Any) -> tuple[Any, Any, Any]:
         start = _with_noise(posterior, bin, place)
         z, _, value = _mode(posterior, bin, start, prior_sd.at[along].set(HELD))
         return z, _whitener(posterior, bin, z, prior_sd), value
 
-    return jax.vmap(ridge)(starts, jnp.repeat(jnp.array(coordinates), QUANTILES))
+    return jax.vmap(ridge)(starts, jnp.repeat(jnp.array(coordinates), RIDGES))
+
+
+def _along(posterior: Posterior, bin: Bin, places: Any, chi2: Any, along: int) -> Any:
+    """Where ridges begin (RIDGES, param) along one coordinate: in each of its quantiles, and at both ends of all."""
+    found = [best_in_quantiles(places, chi2, QUANTILES, along)]
+    for end in (jnp.min, jnp.max):
+        there = end(places[:, along])
+        moved = chi2_at(posterior, bin, places.at[:, along].set(there))
+        found.append(best_in_quantiles(places, moved, ENDS, along).at[:, along].set(there))
+    return jnp.concatenate(found)
 
 
 def _mode(posterior: Posterior, bin: Bin, start: Any, prior_sd: Any) -> tuple[Any, Any, Any]:

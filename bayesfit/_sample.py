@@ -92,18 +92,19 @@ class Draws:
                 whole = store[name]
                 made = self.done[flight.bin] = array.shape[1]
                 whole[flight.bin, :, :made], whole[flight.bin, :, made:] = array, nothing
-        self.thin[flight.bin], self.adaptations[flight.bin] = flight.thin, 1 + flight.attempt
+        self.thin[flight.bin], self.adaptations[flight.bin] = flight.thin, 1 + flight.attempt - flight.first
         self.tree_depth[flight.bin] = tree_depth(flight.attempt)
 
 
 @dataclass
 class Flight:
-    """One bin on its way: `rows` holds, for each chain, tables (transition, column) of what was drawn, and
-    `counts` how many transitions these have; `seen`, where the survey recalls some, are positions z
-    (any, param) of it and of earlier attempts."""
+    """One bin on its way, `attempt` by attempt from the `first`: `rows` holds, for each chain, tables (transition,
+    column) of what was drawn, and `counts` how many transitions these have; `seen`, where the survey recalls some, are
+    positions z (any, param) of it and of earlier attempts."""
 
     bin: int
     thin: int = 1
+    first: int = 0
     attempt: int = 0
     rows: list[list[np.ndarray]] = field(default_factory=list)
     counts: np.ndarray = field(default_factory=lambda: np.zeros(1, int))
@@ -176,11 +177,12 @@ class Sampling:
         self.estimates: Estimate = jax.tree.map(np.array, estimates)
         self.keys = keys
         self.advancing = _advancing(posterior)
-        self.waiting = deque(Flight(bin) for bin in range(count))
+        first = np.where(self.estimates.known > 0, ATTEMPTS - 1, 0).tolist()
+        self.waiting = deque(Flight(bin, first=number, attempt=number) for bin, number in enumerate(first))
         per_device = seats_per_device(chains)
         self.devices = devices_for(count, per_device)
-        first = np.arange(self.devices)[:, None] * LANES + np.arange(per_device) * chains
-        self.slots = first.reshape(-1, 1) + np.arange(chains)  # (seat, chain): the place of its lane
+        corner = np.arange(self.devices)[:, None] * LANES + np.arange(per_device) * chains
+        self.slots = corner.reshape(-1, 1) + np.arange(chains)  # (seat, chain): the place of its lane
         self.seats: list[Flight | None] = [None] * len(self.slots)
         nobody = np.zeros(self.devices * LANES, int)
         self.host = self._lanes(nobody, 0, nobody)
@@ -256,7 +258,8 @@ class Sampling:
     def settle(self) -> None:
         """Look at the bins that have all their draws. Those that meet the target, or have used up their means, leave
         their seats. The others go on for longer; where that has not helped, or trajectories diverge, they begin again
-        with a frame and global moves made of their draws, and shorter steps."""
+        with shorter steps, and with a frame and global moves made of their draws. Where the survey knew all, the first
+        attempt is the last: to leave out draws in which chains stuck is to prefer those that saw no narrow places."""
         ready = [(seat, flight) for seat, flight in self.seated() if flight.ready(self.schedule)]
         seen = []
         self.store([flight for _, flight in ready])

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import bayesfit
-from bayesfit import _estimate, _point, _predict, _sample
+from bayesfit import _point, _predict, _sample, _survey
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,7 +29,7 @@ def kept_programs(tmp_path_factory):
 def compiled_programs():
     """Give back each module's compiled programs: a process may map a limited number of pieces of memory."""
     yield
-    programs = _point._quick, _point._careful, _estimate._surveying, _sample._advancing
+    programs = _point._quick, _point._careful, _survey.surveying, _survey.looking, _sample._advancing
     for cached in (*programs, _predict._fitted, _predict._program):
         cached.cache_clear()
     jax.clear_caches()

@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from uniformity import holm, p_value
 
 import bayesfit
-from bayesfit import _estimate, _fit, _noise, _point, _posterior, _predict, _prepare, _sample
+from bayesfit import _fit, _noise, _point, _posterior, _predict, _prepare, _sample, _survey
 from bayesfit._noise import Scatter
 from bayesfit._posterior import Posterior
 
@@ -197,7 +197,14 @@ def engine_with(error):
 
 def forget_programs():
     """Nothing that the engine has traced is used again."""
-    for cached in (_point._quick, _point._careful, _estimate._surveying, _sample._advancing, _predict._fitted):
+    for cached in (
+        _point._quick,
+        _point._careful,
+        _survey.surveying,
+        _survey.looking,
+        _sample._advancing,
+        _predict._fitted,
+    ):
         cached.cache_clear()
 
 

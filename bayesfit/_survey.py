@@ -1,0 +1,252 @@
+"""What importance sampling says of a bin's posterior before it is sampled.
+
+1. Points: prior draws, each with a draw of the noise about its own guess, and Student-t clouds about modes and ridges
+   (`_modes`). Their weights are the posterior over the mixture that all were drawn from (Owen & Zhou 2000, the
+   deterministic-mixture weights).
+2. Where there are ridges, more points, from ellipses fitted to the weighted ones, and this again. All are then weighed
+   over all that they were drawn from (adaptive multiple importance sampling: Cornuet, Marin, Mira & Robert, Scand. J.
+   Stat. 39, 798 (2012)).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special
+
+from bayesfit._devices import Spread, gather, named, place
+from bayesfit._jump import (
+    ELLIPSES,
+    FITTED_TO,
+    FITTING_STEPS,
+    Ellipses,
+    drawn,
+    fit_ellipses,
+    inverses,
+    log_densities,
+    outwards,
+)
+from bayesfit._modes import how_many, modes_and_ridges, noise_guess, noise_information
+from bayesfit._point import PointEstimate
+from bayesfit._posterior import Bin, Posterior
+
+CLOUD = 96
+FREEDOM = 4.0  # of the Student-t clouds
+WIDENED = 1.5  # the noise's proposals over its standard error
+AT_ONCE = 32  # points looked at together, so that the processor's cache holds what is made of them
+MORE, ROUNDS = 1024, 2  # points from fitted ellipses, and how often
+QUICK_STEPS = 10  # of fitting what they are drawn from
+LEAST_ESS_PER_PARAMETER = 15.0
+
+
+class Survey(NamedTuple):
+    """What the devices find out about one bin: `modes` (mode, param), ridges among them, with `frames` (mode, param,
+    param) and `potentials` (mode,) there; `points` (point, param), of which the first were drawn from the prior and the
+    others about the modes, with `heights` (point,), the potential, and `prior_densities` (point,), the log density with
+    which the former are drawn."""
+
+    modes: Any
+    frames: Any
+    potentials: Any
+    points: Any
+    heights: Any
+    prior_densities: Any
+
+
+class Sample(NamedTuple):
+    """Points (point, param) of one bin, the potential there, the log density of the mixture that they were drawn from,
+    and the importance weights, which sum to 1 (each (point,)); NumPy arrays."""
+
+    points: np.ndarray
+    heights: np.ndarray
+    log_drawn: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def ess(self) -> Any:
+        """Effective number of the points."""
+        return 1.0 / np.sum(self.weights**2)
+
+    @property
+    def tells_the_whole(self) -> bool:
+        """Whether so many effective points say enough of a posterior of so many coordinates."""
+        return bool(self.ess > LEAST_ESS_PER_PARAMETER * (self.points.shape[1] + 1))
+
+
+@lru_cache(maxsize=32)
+def surveying(posterior: Posterior) -> Spread:
+    """The program that surveys bins, from what `survey` takes."""
+    return Spread(
+        lambda bin, places, scouts, u: survey(posterior, bin, places, scouts, u), named("survey", posterior.identity)
+    )
+
+
+@lru_cache(maxsize=32)
+def looking(posterior: Posterior) -> Spread:
+    """The program that looks at more points of bins, from what `look` takes."""
+    return Spread(lambda bin, scouts, points: look(posterior, bin, scouts, points), named("look", posterior.identity))
+
+
+def count_and_size(posterior: Posterior, points: PointEstimate) -> tuple[int, int, int]:
+    """How many modes and points a survey has, and how many coordinates each."""
+    scouts, size = points.scouts.shape[1:]
+    modes = how_many(posterior, points.starts.shape[1])
+    return modes, scouts + modes * CLOUD, size
+
+
+def survey(posterior: Posterior, bin: Bin, places: Any, scouts: Any, u: Any) -> Survey:
+    """Modes and points of one bin, from places (start, param) of the curve, scouts (scout, param) of the prior and
+    Student-t draws u (point, param). Never raises under vmap: what fails is NaN."""
+    modes, frames, potentials = modes_and_ridges(posterior, bin, places, scouts)
+    return Survey(modes, frames, potentials, *_points(posterior, bin, u, scouts, modes, frames))
+
+
+def _points(posterior: Posterior, bin: Bin, u: Any, scouts: Any, modes: Any, frames: Any) -> tuple[Any, Any, Any]:
+    """Points (point, param), the scouts and then a cloud about each mode; the potential and the log density of the
+    scouts at each (point,)."""
+    count, size = modes.shape
+    split = len(posterior.curve_names)
+    clouds = modes[:, None] + jnp.einsum("kij,knj->kni", frames, u[len(scouts) :].reshape(count, CLOUD, size))
+    points = jnp.concatenate([scouts, clouds.reshape(-1, size)])
+    prior_sd = jnp.std(scouts[:, split:], axis=0)
+    from_prior = jnp.arange(len(points)) < len(scouts)
+
+    def at(point: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+        """The point itself, a scout's noise drawn about its guess; potential; log density of the scouts there."""
+        z, u, from_prior = point
+        curve, noise = z[:split], z[split:]
+        guess, width = _noise_proposal(posterior, bin, curve, prior_sd)
+        noise = jnp.where(from_prior, guess + width * u[split:], noise)
+        log_density = posterior.curve(curve, bin)[2] + _log_t((noise - guess) / width, jnp) - jnp.sum(jnp.log(width))
+        z = jnp.concatenate([curve, noise])
+        return z, posterior.potential(z, bin), log_density
+
+    return jax.lax.map(at, (points, u, from_prior), batch_size=AT_ONCE)
+
+
+def look(posterior: Posterior, bin: Bin, scouts: Any, points: Any) -> tuple[Any, Any]:
+    """The potential and the log density of the scouts (scout, param) at points (point, param) of one bin."""
+    split = len(posterior.curve_names)
+    prior_sd = jnp.std(scouts[:, split:], axis=0)
+
+    def at(z: Any) -> tuple[Any, Any]:
+        guess, width = _noise_proposal(posterior, bin, z[:split], prior_sd)
+        log_noise = _log_t((z[split:] - guess) / width, jnp) - jnp.sum(jnp.log(width))
+        return posterior.potential(z, bin), posterior.curve(z[:split], bin)[2] + log_noise
+
+    return jax.lax.map(at, points, batch_size=AT_ONCE)
+
+
+def _noise_proposal(posterior: Posterior, bin: Bin, curve: Any, prior_sd: Any) -> tuple[Any, Any]:
+    """Middle and width (param,) with which a scout's noise is drawn, where the curve is this one."""
+    guess = noise_guess(posterior, bin, curve)
+    return guess, WIDENED * jnp.diagonal(noise_information(posterior, bin, guess, prior_sd)) ** -0.5
+
+
+def weighed(found: Survey) -> Sample:
+    """The points of a survey with their weights."""
+    log_drawn = _surveyed_with(found, found.points, found.prior_densities)
+    return Sample(found.points, found.heights, log_drawn, _weights(found.heights, log_drawn))
+
+
+def _surveyed_with(found: Survey, points: np.ndarray, prior_densities: np.ndarray) -> np.ndarray:
+    """Log density (point,) of what a survey draws from, at any points (point, param)."""
+    count = len(found.modes)
+    to_u = inverses(found.frames)
+    rest = (points - found.modes[:, None]) @ np.swapaxes(to_u, 1, 2)
+    clouds = _log_t(rest, np) + np.sum(np.log(np.diagonal(to_u, axis1=1, axis2=2)), axis=1)[:, None]
+    scouts = len(found.points) - CLOUD * count
+    shares = np.log([scouts, *[CLOUD] * count]) - math.log(len(found.points))
+    return special.logsumexp(np.vstack([prior_densities, clouds]) + shares[:, None], axis=0)
+
+
+def _weights(heights: np.ndarray, log_drawn: np.ndarray) -> np.ndarray:
+    """Importance weights (point,) of the posterior over the mixture that points were drawn from."""
+    log_weights = -heights - log_drawn
+    log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
+    weights = np.exp(log_weights - np.max(log_weights))
+    return weights / np.sum(weights)
+
+
+def _log_t(u: Any, numpy: Any) -> Any:
+    """Log density of independent standard Student-t variables with 4 degrees of freedom, summed over the last axis."""
+    return numpy.sum(math.log(0.375) - 2.5 * numpy.log1p(u**2 / FREEDOM), axis=-1)
+
+
+def enlarged(
+    posterior: Posterior,
+    bins: Bin,
+    scouts: np.ndarray,
+    surveys: list[Survey],
+    randoms: list[np.random.Generator],
+    devices: int,
+) -> list[Sample]:
+    """Samples of the first of these bins (leading axis, as many as a batch holds), as many as have a survey, with more
+    points from fitted ellipses."""
+    samples = [weighed(found) for found in surveys]
+    mixtures: list[list[Ellipses]] = [[] for _ in surveys]
+    for _ in range(ROUNDS):
+        for mixture, found, sample in zip(mixtures, surveys, samples, strict=True):
+            mixture.append(ellipses_of(found, sample, QUICK_STEPS))
+        points = [drawn(random, mixture[-1], MORE) for random, mixture in zip(randoms, mixtures, strict=True)]
+        whole = np.stack(points + points[:1] * (len(scouts) - len(points)))
+        parts = looking(posterior)(place(bins, devices), place(scouts, devices), place(whole, devices))
+        more = zip(points, *gather(parts), strict=False)
+        samples = [_joined(*each) for each in zip(samples, surveys, mixtures, more, strict=True)]
+    return samples
+
+
+def _joined(sample: Sample, found: Survey, mixtures: list[Ellipses], more: tuple[Any, Any, Any]) -> Sample:
+    """The sample of a survey with more points from the last of the mixtures, each of which gave some."""
+    points, heights, prior_densities = more
+    rows = [_surveyed_with(found, points, prior_densities), *(log_densities(points, each) for each in mixtures)]
+    counts = np.array([len(found.points), *[MORE] * len(mixtures)])
+    there = special.logsumexp(rows, axis=0, b=(counts / counts.sum())[:, None])
+    share = MORE / counts.sum()
+    before = np.logaddexp(
+        sample.log_drawn + math.log(1.0 - share), log_densities(sample.points, mixtures[-1]) + math.log(share)
+    )
+    log_drawn, heights = np.concatenate([before, there]), np.concatenate([sample.heights, heights])
+    return Sample(np.concatenate([sample.points, points]), heights, log_drawn, _weights(heights, log_drawn))
+
+
+def frame_of(found: Survey, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
+    """Center and frame from the weighted points where enough of them count, else from the curvature at the mode."""
+    top = np.argmin(found.potentials)
+    if not sample.tells_the_whole:
+        return found.modes[top], found.frames[top]
+    mean = sample.weights @ sample.points
+    rest = sample.points - mean
+    try:
+        return mean, np.linalg.cholesky((rest * sample.weights[:, None]).T @ rest)
+    except np.linalg.LinAlgError:
+        return found.modes[top], found.frames[top]
+
+
+def ellipses_of(found: Survey, sample: Sample, steps: int = FITTING_STEPS) -> Ellipses:
+    """Ellipses, in z, fitted to the weighted points where enough of them count, else those about the modes."""
+    if not sample.tells_the_whole:
+        return about_modes(found)
+    center, frame = frame_of(found, sample)
+    chosen = sample.points[systematic(0.5, sample.weights, FITTED_TO)]
+    ellipses = fit_ellipses(outwards((chosen - center) @ inverses(frame[None])[0].T), steps)
+    return Ellipses(center + ellipses.middles @ frame.T, frame @ ellipses.frames, ellipses.log_masses)
+
+
+def about_modes(found: Survey) -> Ellipses:
+    """The modes as ellipses, in z, with Laplace's masses; those of most mass, where there are too many."""
+    masses = np.sum(np.log(np.diagonal(found.frames, axis1=1, axis2=2)), axis=1) - found.potentials
+    best = np.argsort(-masses, kind="stable")[:ELLIPSES] if masses.size > ELLIPSES else slice(None)
+    return Ellipses(found.modes[best], found.frames[best], masses[best])
+
+
+def systematic(offset: float, weights: np.ndarray, count: int) -> np.ndarray:
+    """Indices of `count` points by systematic resampling."""
+    grid = (np.arange(count) + offset) / count
+    index = np.searchsorted(np.cumsum(weights), grid * (1 - 1e-12))
+    return np.minimum(index, weights.size - 1)
