@@ -3,9 +3,10 @@
 1. Points: prior draws, each with a draw of the noise about its own guess, and Student-t clouds about modes and ridges
    (`_modes`). Their weights are the posterior over the mixture that all were drawn from (Owen & Zhou 2000, the
    deterministic-mixture weights).
-2. Where there are ridges, more points, from ellipses fitted to the weighted ones, and this again. All are then weighed
-   over all that they were drawn from (adaptive multiple importance sampling: Cornuet, Marin, Mira & Robert, Scand. J.
-   Stat. 39, 798 (2012)).
+2. Where there are ridges, more points, from ellipses fitted to the weighted ones, again and again until enough points
+   count. All are weighed over all that they were drawn from (adaptive multiple importance sampling: Cornuet, Marin,
+   Mira & Robert, Scand. J. Stat. 39, 798 (2012)); while few count, ellipses are fitted to a root of the weights
+   (Koblents & Miguez, Stat. Comput. 25, 407 (2015)).
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ CLOUD = 96
 FREEDOM = 4.0  # of the Student-t clouds
 WIDENED = 1.5  # the noise's proposals over its standard error
 AT_ONCE = 32  # points looked at together, so that the processor's cache holds what is made of them
-MORE, ROUNDS = 1024, 2  # points from fitted ellipses, and how often
+MORE, ROUNDS = 1024, 6  # points from fitted ellipses, and how often at most
+ENOUGH = 2000.0  # effective points
 QUICK_STEPS = 10  # of fitting what they are drawn from
 LEAST_ESS_PER_PARAMETER = 15.0
+KNOWN_ESS_PER_PARAMETER = 50.0
 
 
 class Survey(NamedTuple):
@@ -70,12 +73,27 @@ class Sample(NamedTuple):
     @property
     def ess(self) -> Any:
         """Effective number of the points."""
-        return 1.0 / np.sum(self.weights**2)
+        return _ess(self.weights)
+
+    @property
+    def enough(self) -> bool:
+        """Whether so many effective points are enough for a center and a frame."""
+        return bool(self.ess > LEAST_ESS_PER_PARAMETER * (self.points.shape[1] + 1))
 
     @property
     def tells_the_whole(self) -> bool:
-        """Whether so many effective points say enough of a posterior of so many coordinates."""
-        return bool(self.ess > LEAST_ESS_PER_PARAMETER * (self.points.shape[1] + 1))
+        """Whether they are enough for global moves."""
+        return bool(self.ess > KNOWN_ESS_PER_PARAMETER * (self.points.shape[1] + 1))
+
+    @property
+    def tempered(self) -> np.ndarray:
+        """The weights or, where these leave too few effective points, the first of their square root, the root of that
+        and so on that does not."""
+        weights, least = self.weights, LEAST_ESS_PER_PARAMETER * (self.points.shape[1] + 1)
+        while _ess(weights) < least:
+            weights = np.sqrt(weights)
+            weights = weights / weights.sum()
+        return weights
 
 
 @lru_cache(maxsize=32)
@@ -173,6 +191,10 @@ def _weights(heights: np.ndarray, log_drawn: np.ndarray) -> np.ndarray:
     return weights / np.sum(weights)
 
 
+def _ess(weights: np.ndarray) -> Any:
+    return 1.0 / np.sum(weights**2)
+
+
 def _log_t(u: Any, numpy: Any) -> Any:
     """Log density of independent standard Student-t variables with 4 degrees of freedom, summed over the last axis."""
     return numpy.sum(math.log(0.375) - 2.5 * numpy.log1p(u**2 / FREEDOM), axis=-1)
@@ -187,17 +209,21 @@ def enlarged(
     devices: int,
 ) -> list[Sample]:
     """Samples of the first of these bins (leading axis, as many as a batch holds), as many as have a survey, with more
-    points from fitted ellipses."""
+    points from fitted ellipses where there are not enough."""
     samples = [weighed(found) for found in surveys]
     mixtures: list[list[Ellipses]] = [[] for _ in surveys]
+    points = np.zeros((len(scouts), MORE, scouts.shape[-1]))
     for _ in range(ROUNDS):
-        for mixture, found, sample in zip(mixtures, surveys, samples, strict=True):
-            mixture.append(ellipses_of(found, sample, QUICK_STEPS))
-        points = [drawn(random, mixture[-1], MORE) for random, mixture in zip(randoms, mixtures, strict=True)]
-        whole = np.stack(points + points[:1] * (len(scouts) - len(points)))
-        parts = looking(posterior)(place(bins, devices), place(scouts, devices), place(whole, devices))
-        more = zip(points, *gather(parts), strict=False)
-        samples = [_joined(*each) for each in zip(samples, surveys, mixtures, more, strict=True)]
+        poor = [i for i, sample in enumerate(samples) if not sample.ess >= ENOUGH]
+        if not poor:
+            break
+        for i in poor:
+            mixtures[i].append(ellipses_of(surveys[i], samples[i], QUICK_STEPS))
+            points[i] = drawn(randoms[i], mixtures[i][-1], MORE)
+        parts = looking(posterior)(place(bins, devices), place(scouts, devices), place(points, devices))
+        heights, prior_densities = gather(parts)
+        for i in poor:
+            samples[i] = _joined(samples[i], surveys[i], mixtures[i], (points[i], heights[i], prior_densities[i]))
     return samples
 
 
@@ -218,22 +244,29 @@ def _joined(sample: Sample, found: Survey, mixtures: list[Ellipses], more: tuple
 def frame_of(found: Survey, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
     """Center and frame from the weighted points where enough of them count, else from the curvature at the mode."""
     top = np.argmin(found.potentials)
-    if not sample.tells_the_whole:
+    if not sample.enough:
         return found.modes[top], found.frames[top]
-    mean = sample.weights @ sample.points
-    rest = sample.points - mean
     try:
-        return mean, np.linalg.cholesky((rest * sample.weights[:, None]).T @ rest)
+        return _moments(sample.points, sample.weights)
     except np.linalg.LinAlgError:
         return found.modes[top], found.frames[top]
 
 
+def _moments(points: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean, and the Cholesky factor of the covariance, of weighted points."""
+    mean = weights @ points
+    rest = points - mean
+    return mean, np.linalg.cholesky((rest * weights[:, None]).T @ rest)
+
+
 def ellipses_of(found: Survey, sample: Sample, steps: int = FITTING_STEPS) -> Ellipses:
-    """Ellipses, in z, fitted to the weighted points where enough of them count, else those about the modes."""
-    if not sample.tells_the_whole:
+    """Ellipses, in z, fitted to the weighted points; those about the modes where all points are nothing."""
+    weights = sample.tempered
+    try:
+        center, frame = _moments(sample.points, weights)
+    except np.linalg.LinAlgError:
         return about_modes(found)
-    center, frame = frame_of(found, sample)
-    chosen = sample.points[systematic(0.5, sample.weights, FITTED_TO)]
+    chosen = sample.points[systematic(0.5, weights, FITTED_TO)]
     ellipses = fit_ellipses(outwards((chosen - center) @ inverses(frame[None])[0].T), steps)
     return Ellipses(center + ellipses.middles @ frame.T, frame @ ellipses.frames, ellipses.log_masses)
 
