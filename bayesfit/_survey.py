@@ -45,6 +45,7 @@ ENOUGH = 2000.0  # effective points
 QUICK_STEPS = 10  # of fitting what they are drawn from
 LEAST_ESS_PER_PARAMETER = 15.0
 KNOWN_ESS_PER_PARAMETER = 50.0
+MOST_ROOTS = 12  # square roots of weights that are taken
 
 
 class Survey(NamedTuple):
@@ -89,10 +90,11 @@ class Sample(NamedTuple):
     def tempered(self) -> np.ndarray:
         """The weights or, where these leave too few effective points, the first of their square root, the root of that
         and so on that does not."""
-        weights, least = self.weights, LEAST_ESS_PER_PARAMETER * (self.points.shape[1] + 1)
-        while _ess(weights) < least:
-            weights = np.sqrt(weights)
-            weights = weights / weights.sum()
+        weights, log_weights = self.weights, _log_weights(self.heights, self.log_drawn)
+        for root in range(1, MOST_ROOTS + 1):
+            if _ess(weights) > LEAST_ESS_PER_PARAMETER * (self.points.shape[1] + 1):
+                break
+            weights = special.softmax(log_weights * 0.5**root)
         return weights
 
 
@@ -185,10 +187,14 @@ def _surveyed_with(found: Survey, points: np.ndarray, prior_densities: np.ndarra
 
 def _weights(heights: np.ndarray, log_drawn: np.ndarray) -> np.ndarray:
     """Importance weights (point,) of the posterior over the mixture that points were drawn from."""
-    log_weights = -heights - log_drawn
-    log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
+    log_weights = _log_weights(heights, log_drawn)
     weights = np.exp(log_weights - np.max(log_weights))
     return weights / np.sum(weights)
+
+
+def _log_weights(heights: np.ndarray, log_drawn: np.ndarray) -> np.ndarray:
+    log_weights = -heights - log_drawn
+    return np.where(np.isfinite(log_weights), log_weights, -np.inf)
 
 
 def _ess(weights: np.ndarray) -> Any:
