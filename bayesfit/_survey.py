@@ -41,7 +41,7 @@ FREEDOM = 4.0  # of the Student-t clouds
 WIDENED = 1.5  # the noise's proposals over its standard error
 AT_ONCE = 32  # points looked at together, so that the processor's cache holds what is made of them
 MORE, ROUNDS = 1024, 6  # points from fitted ellipses, and how often at most
-ENOUGH = 2000.0  # effective points
+WANTED_ESS = 2000.0
 QUICK_STEPS = 10  # of fitting what they are drawn from
 LEAST_ESS_PER_PARAMETER = 15.0
 KNOWN_ESS_PER_PARAMETER = 50.0
@@ -214,13 +214,13 @@ def enlarged(
     randoms: list[np.random.Generator],
     devices: int,
 ) -> list[Sample]:
-    """Samples of the first of these bins (leading axis, as many as a batch holds), as many as have a survey, with more
-    points from fitted ellipses where there are not enough."""
+    """The sample of each survey, with more points from fitted ellipses as long as too few count. `bins` and `scouts`
+    are those of the whole batch, of which the first have a survey each."""
     samples = [weighed(found) for found in surveys]
     mixtures: list[list[Ellipses]] = [[] for _ in surveys]
     points = np.zeros((len(scouts), MORE, scouts.shape[-1]))
     for _ in range(ROUNDS):
-        poor = [i for i, sample in enumerate(samples) if not sample.ess >= ENOUGH]
+        poor = [i for i, sample in enumerate(samples) if not sample.ess >= WANTED_ESS]
         if not poor:
             break
         for i in poor:

@@ -94,7 +94,7 @@ def test_shares_at_the_far_end_of_a_coordinate(fitted_with_two):
 
 
 def test_a_posterior_of_which_all_is_known_keeps_its_draws():
-    """No bin begins again, and the share of each chain's draws in the far arm is that of the weights of prior draws."""
+    """No bin begins again, and the share of the draws in the far arm is that of the weights of prior draws."""
     data = one_decay()
     result = bayesfit.fit(data, model="double_exponential", noise="stated", seed=2)
     assert set(result["diagnostics"].escalation.values) <= {"none", "longer"}
