@@ -75,7 +75,7 @@ def shapes(posterior: Posterior, points: PointEstimate, chains: int) -> Estimate
     parts = (modes, size), (modes, size, size), (modes,), (count, size), (count,), (count,)
     blank = Survey(*(np.full(shape, np.nan) for shape in parts))
     with np.errstate(all="ignore"):
-        return estimate(blank, weighed(blank), np.random.default_rng(0), chains, bool(held(posterior)))
+        return estimate(blank, weighed(blank), np.random.default_rng(0), chains, len(held(posterior)))
 
 
 def estimate_bins(
@@ -84,10 +84,10 @@ def estimate_bins(
     """Estimates of all bins (leading axis), as NumPy arrays; NaN for those that a stop came before."""
     count = len(bins.y)
     devices = devices_for(count, FEW)
-    _, *shape = count_and_size(posterior, points)
+    _, *sizes = count_and_size(posterior, points)
 
     def chosen(index: np.ndarray) -> tuple[Any, ...]:
-        u = np.stack([_random(keys[bin], _keys.CLOUDS).standard_t(FREEDOM, shape) for bin in index])
+        u = np.stack([_random(keys[bin], _keys.CLOUDS).standard_t(FREEDOM, sizes) for bin in index])
         return take(bins, index), points.starts[index], points.scouts[index], u
 
     found: list[Estimate] = []
@@ -95,13 +95,13 @@ def estimate_bins(
         new = index[: count - len(found)]
         surveys = [jax.tree.map(lambda array, row=row: array[row], part) for row in range(new.size)]
         with np.errstate(all="ignore"):
-            if ridged := bool(held(posterior)):
+            if shape := len(held(posterior)):
                 randoms = [_random(keys[bin], _keys.MOVES) for bin in new]
                 samples = enlarged(posterior, take(bins, index), points.scouts[index], surveys, randoms, devices)
             else:
                 samples = [weighed(survey) for survey in surveys]
             for bin, survey, sample in zip(new, surveys, samples, strict=True):
-                found.append(estimate(survey, sample, _random(keys[bin], _keys.STARTS), chains, ridged))
+                found.append(estimate(survey, sample, _random(keys[bin], _keys.STARTS), chains, shape))
         report(Progress("estimate", count, len(found)))
     return filled([jax.tree.map(lambda *arrays: np.stack(arrays), *found)] if found else [], count)
 
@@ -111,16 +111,16 @@ def _random(key: np.ndarray, use: int) -> np.random.Generator:
     return np.random.default_rng((*key, use))
 
 
-def estimate(found: Survey, sample: Sample, random: np.random.Generator, chains: int, ridged: bool) -> Estimate:
+def estimate(found: Survey, sample: Sample, random: np.random.Generator, chains: int, shape: int) -> Estimate:
     """Frame, starts and global moves of one bin from its survey and its points, in NumPy; where there are ridges, some
     of the points are kept as `seen`, and ellipses are fitted to them."""
     center, frame = frame_of(found, sample)
     to_u = inverses(frame[None])[0]
-    counts = (chains, CENTERS, RECALLED if ridged else 0)
+    counts = (chains, CENTERS, RECALLED if shape else 0)
     chosen = np.concatenate([systematic(random.random(), sample.weights, count) for count in counts])
     starts, centers, seen = np.split((sample.points[chosen] - center) @ to_u.T, np.cumsum(counts)[:-1])
-    known = ridged and sample.tells_the_whole
-    ellipses = ellipses_of(found, sample) if known else about_modes(found)
+    known = shape > 0 and sample.tells_the_whole
+    ellipses = ellipses_of(found, sample, shape) if known else about_modes(found)
     ellipses = Ellipses((ellipses.middles - center) @ to_u.T, to_u @ ellipses.frames, ellipses.log_masses)
     return Estimate(
         mode_potential=np.minimum(np.min(found.potentials), np.min(sample.heights)),
@@ -134,7 +134,7 @@ def estimate(found: Survey, sample: Sample, random: np.random.Generator, chains:
     )
 
 
-def readapt(old: Estimate, u: np.ndarray, before: np.ndarray) -> Estimate:
+def readapt(old: Estimate, u: np.ndarray, before: np.ndarray, shape: int = 0) -> Estimate:
     """The estimate of one bin with frame, starts and proposals made anew from its draws u (chain, draw, param), pooled
     over its chains and with those of `before` (any, param), so that nothing that was once seen is forgotten; as it was
     where these do not span the space."""
@@ -154,5 +154,7 @@ def readapt(old: Estimate, u: np.ndarray, before: np.ndarray) -> Estimate:
         center=old.center + old.frame @ mean,
         frame=old.frame @ factor,
         starts=(u[:, -1] - mean) @ to_new.T,
-        proposals=mixture(new[np.linspace(0, len(new) - 1, CENTERS).astype(int)], fit_ellipses(new), ADAPTED),
+        proposals=mixture(
+            new[np.linspace(0, len(new) - 1, CENTERS).astype(int)], fit_ellipses(new, first=shape or None), ADAPTED
+        ),
     )

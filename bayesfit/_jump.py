@@ -87,18 +87,25 @@ def _all_ellipses(some: Ellipses) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return middles, frames, masses
 
 
-def fit_ellipses(u: np.ndarray, steps: int = FITTING_STEPS) -> Ellipses:
+def fit_ellipses(u: np.ndarray, steps: int = FITTING_STEPS, first: int | None = None) -> Ellipses:
     """Normal components fitted to draws u (draw, param) of a posterior whitened to unit covariance, by expectation
     maximisation (Dempster, Laird & Rubin, J. R. Stat. Soc. B 39, 1 (1977)), in NumPy. It begins at evenly spaced draws
-    and takes no random numbers."""
+    and takes no random numbers. Whose a draw is, is told by so many of its `first` coordinates alone (of None, all), so
+    that none of the components is spent on the others, which are alike everywhere."""
     size = u.shape[1]
     u = u[np.linspace(0, len(u) - 1, min(len(u), FITTED_TO)).astype(int)]
+    seen, rest = np.split(u, [size if first is None else first], axis=1)
     count = int(np.clip(len(u) // (DRAWS_PER_NUMBER * max(size, 1)), 1, ELLIPSES))
-    first = np.full((count, size, size), np.eye(size) * count ** (-1.0 / size))
-    found = Ellipses(u[np.linspace(0, len(u) - 1, count).astype(int)], first, np.zeros(count))
-    for _ in range(steps):
-        found = _maximised(u, found, _shares(u, found))
-    return found
+    begin = np.linspace(0, len(u) - 1, count).astype(int)
+    found = Ellipses(seen[begin], _round(count, seen.shape[1]), np.zeros(count))
+    for _ in range(steps - 1):
+        found = _maximised(seen, found, _shares(seen, found))
+    middles = np.concatenate([found.middles, rest[begin]], axis=1)
+    return _maximised(u, found._replace(middles=middles), _shares(seen, found))
+
+
+def _round(count: int, size: int) -> np.ndarray:
+    return np.full((count, size, size), np.eye(size) * count ** (-1.0 / size))
 
 
 def drawn(random: np.random.Generator, ellipses: Ellipses, count: int) -> np.ndarray:

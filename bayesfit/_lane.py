@@ -20,9 +20,10 @@ from bayesfit._keys import AMPLITUDES, WALK, key_for
 from bayesfit._nuts import Point, Tree, choose, grow, plant, reach
 from bayesfit._posterior import Bin, Posterior
 
-MAX_TREE_DEPTH, SHORT_TREE_DEPTH = 6, 4
+MAX_TREE_DEPTH, SHORT_TREE_DEPTH, SHORTEST_TREE_DEPTH = 6, 4, 2
 FIRST_STEP_SIZE = 0.7
 EVALUATIONS = 4
+KNOWN = 6  # the attempt, after all others, of bins whose survey tells the whole
 ROUNDS = 64
 
 _begin_adapting, _adapt = dual_averaging()
@@ -91,8 +92,10 @@ def advance(posterior: Posterior, lane: Lane, walk: Walk, fresh: Any) -> tuple[W
 
 
 def tree_depth(attempt: Any) -> Any:
-    """The largest depth of trees, attempt by attempt: short ones once the global moves are fitted to draws."""
-    return np.where(np.asarray(attempt) > 0, SHORT_TREE_DEPTH, MAX_TREE_DEPTH).astype(np.int32)
+    """The largest depth of trees, attempt by attempt: short ones once the global moves are fitted to draws, and those
+    of one round where they are fitted to a survey that tells the whole (`KNOWN`), so that there are many moves."""
+    depths = [MAX_TREE_DEPTH, *[SHORT_TREE_DEPTH] * (KNOWN - 1), SHORTEST_TREE_DEPTH]
+    return np.array(depths, np.int32)[attempt]
 
 
 def standing(lanes: Lane) -> Walk:

@@ -56,7 +56,8 @@ def _modes(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -> tuple[An
 def _ridges(posterior: Posterior, bin: Bin, scouts: Any) -> tuple[Any, Any, Any]:
     """Place, frame and potential where the potential is lowest with one coordinate held, from the best scout in each
     quantile of each coordinate of the shape."""
-    places, prior_sd = scouts[:, : len(posterior.curve_names)], jnp.std(scouts, axis=0)
+    places = posterior.with_regression(scouts[:, : len(posterior.curve_names)])
+    prior_sd = jnp.std(scouts, axis=0)
     chi2, coordinates = chi2_at(posterior, bin, places), held(posterior)
     starts = jnp.concatenate([_along(posterior, bin, places, chi2, along) for along in coordinates])
 

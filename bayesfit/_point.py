@@ -145,7 +145,7 @@ def quick(posterior: Posterior, bin: Bin, key: Any) -> PointEstimate:
     import optimistix as optx
 
     scouts, prior_values = _scouts(posterior, bin, key)
-    places = scouts[:SEARCHED, : len(posterior.curve_names)]
+    places = posterior.with_regression(scouts[:SEARCHED, : len(posterior.curve_names)])
     before = chi2_at(posterior, bin, places)
     start = places[jnp.argmin(before)]
     z, chi2, converged = _solve(posterior, bin, optx.GaussNewton(QUICK_TOLERANCE, QUICK_TOLERANCE), QUICK_STEPS, start)

@@ -2,7 +2,9 @@
 
 The mean curve is linear in its amplitudes, mean = baseline + contrast * shape. With normal priors and normal noise
 they integrate out exactly (Gaussian conditioning: Bishop 2006, eqs. 2.113-2.117), and their conditional distribution
-given the sampled parameters is a normal in closed form, cut at the contrast's lower bound.
+given the sampled parameters is a normal in closed form, cut at the contrast's lower bound. Where the noise is not
+normal, they are sampled, each in a coordinate about the regression that would be exact if it were: their posterior has
+the same place and width there whatever the shape.
 
 Data are held standardised: y and the baseline's column are divided by the stated errors and are zero where a point is
 not valid, so that masked points drop out of every sum. The noise model's scatter whitens what is then left to it.
@@ -29,10 +31,11 @@ from numpyro.primitives import Messenger
 from scipy import special
 
 from bayesfit._model import AMPLITUDES, Model
-from bayesfit._noise import Noise, Observed, Scatter
+from bayesfit._noise import SMALLEST_SCALE, Noise, Observed, Scatter
 from bayesfit._priors import build
 
 Values = dict[str, Any]
+ABOUT = "about"  # what a site may say to inference: about which value, and in which unit, its coordinate is measured
 
 
 class Bin(NamedTuple):
@@ -119,14 +122,15 @@ class Coordinates(Messenger):
     """Run a program on the unconstrained scale, adding up log prior and log Jacobian.
 
     With `z`, each site takes the value that its coordinate stands for; with `key`, it draws from its prior and the
-    coordinate is recorded. A transformed distribution is taken at its base (a log-uniform rate moves in log rate).
+    coordinate is recorded. A transformed distribution is taken at its base (a log-uniform rate moves in log rate). A
+    site may say `ABOUT` which value its coordinate is measured.
     """
 
     def __init__(self, fn: Callable[..., Any], z: Values | None = None, key: Any = None) -> None:
         self.z: Values = {} if z is None else z
         self.drawing, self.key = z is None, key
         self.values: Values = {}
-        self.log_density: Any = 0.0
+        self.log_densities: Values = {}
         super().__init__(fn)
 
     def process_message(self, msg: Any) -> None:
@@ -135,18 +139,40 @@ class Coordinates(Messenger):
         name = msg["name"]
         inner, push = base(msg["fn"])
         transform = biject_to(inner.support)
+        origin, unit = _origin(msg, transform)
         if self.drawing:
             self.key, key = jax.random.split(self.key)
             x = inner.sample(key)
-            self.z[name] = transform._inverse(x)
+            y = transform._inverse(x)
+            self.z[name] = (y - origin) / unit
         else:
-            x = transform(self.z[name])
-        self.log_density += inner.log_prob(x) + transform.log_abs_det_jacobian(self.z[name], x)
+            y = origin + unit * self.z[name]
+            x = transform(y)
+        self.log_densities[name] = inner.log_prob(x) + transform.log_abs_det_jacobian(y, x) + jnp.log(unit)
         msg["value"] = push(x)
+
+    @property
+    def log_density(self) -> Any:
+        """Log prior with log Jacobian of all sites."""
+        return sum(self.log_densities.values(), start=0.0)
 
     def postprocess_message(self, msg: Any) -> None:
         if msg["type"] in ("sample", "deterministic"):
             self.values[msg["name"]] = msg["value"]
+
+
+def _origin(msg: Any, transform: Any) -> tuple[Any, Any]:
+    """Where a site's coordinate is 0, and its unit, both on the unconstrained scale, as smooth functions of the mean
+    and sd that it is to be measured by. A site with a lower bound, whose scale is logarithmic, is 0 where it is the
+    mean far above the bound, and sd^2 / distance above the bound where the mean is as far below."""
+    if ABOUT not in msg["infer"]:
+        return 0.0, 1.0
+    mean, sd = msg["infer"][ABOUT]
+    if transform.domain is transform.codomain:
+        return mean, sd
+    low = transform(-jnp.inf)
+    above = 0.5 * (mean - low + jnp.hypot(mean - low, 2.0 * sd))
+    return transform._inverse(low + above), sd / jnp.hypot(above, sd)
 
 
 def base(fn: dist.Distribution) -> tuple[dist.Distribution, Callable[[Any], Any]]:
@@ -215,6 +241,13 @@ class Posterior:
         """The amplitudes that are integrated out."""
         return marginal_amplitudes(self.model, self.noise, dict(self.families), self.fixed)
 
+    @cached_property
+    def relative(self) -> tuple[str, ...]:
+        """The amplitudes with normal priors that are sampled all the same, each in a coordinate about its regression;
+        the last of the curve's."""
+        closed = closed_amplitudes(self.model, dict(self.families), self.fixed)
+        return tuple(name for name in closed if name not in self.marginal)
+
     def overridden(self, program: Callable[..., Any], bin: Bin) -> Callable[..., Any]:
         """A program of one bin with the user's priors and fixed values in place of the model's."""
         priors = {name: build(family, bin.priors[name]) for name, family in self.families}
@@ -228,11 +261,23 @@ class Posterior:
             return Curve(shape * bin.unit, zero, zero)
         columns = {"contrast": shape * bin.unit, "baseline": bin.unit}
         offset = zero
-        for name in AMPLITUDES:
+        for name in sorted(AMPLITUDES, key=lambda name: name in self.relative):
             if name not in self.marginal:
-                offset = offset + _amplitude(name) * columns[name]
+                about = self._about(name, Columns(bin.y - offset, columns["contrast"], columns["baseline"]), bin)
+                offset = offset + _amplitude(name, about) * columns[name]
                 columns[name] = zero
         return Curve(offset, columns["contrast"], columns["baseline"])
+
+    def _about(self, name: str, columns: Columns, bin: Bin) -> Values:
+        """What an amplitude is measured about: mean and sd of its regression on what is left of the columns, as if the
+        noise were normal with the scale of the residuals; nothing where it is not `relative`."""
+        if name not in self.relative:
+            return {}
+        contrast, baseline = least_squares_amplitudes(columns)
+        residual = columns.y - contrast * columns.shape - baseline * columns.unit
+        scale = jnp.sqrt(jnp.mean(residual**2, where=bin.valid) + SMALLEST_SCALE**2)
+        given = self._conditional(columns, scale, bin)
+        return {ABOUT: (given.contrast, given.contrast_sd) if name == "contrast" else (given.level, given.baseline_sd)}
 
     def full_program(self, bin: Bin) -> None:
         """The whole NumPyro program of one bin: every site sampled, `g2` observed."""
@@ -259,6 +304,20 @@ class Posterior:
         """Curve, constrained values and log prior (with Jacobian) at the curve's coordinates z."""
         curve, handler = self._run(self.curve_program, self.curve_names, z, bin, bin)
         return curve, handler.values, handler.log_density
+
+    def log_prior_of_shape(self, z: Any, bin: Bin) -> Any:
+        """Log prior (with Jacobian) of the coordinates z of the shape, all of the curve's but `relative` amplitudes."""
+        _, handler = self._run(self.curve_program, self.curve_names, z[: len(self.curve_names)], bin, bin)
+        return sum((handler.log_densities[name] for name in self.curve_names[: self.shape_size]), start=0.0)
+
+    @property
+    def shape_size(self) -> int:
+        """Number of the shape's coordinates, the first ones."""
+        return len(self.curve_names) - len(self.relative)
+
+    def with_regression(self, z: Any) -> Any:
+        """Coordinates of the curve (any, param) with the `relative` amplitudes as their regression has them."""
+        return z.at[:, self.shape_size :].set(0.0) if self.relative else z
 
     def scatter(self, z: Any, bin: Bin) -> tuple[Scatter, Values, Any]:
         """Scatter, constrained values and log prior (with Jacobian) at the noise's coordinates z."""
@@ -291,7 +350,7 @@ class Posterior:
 
     def amplitude_prior(self, name: str, bin: Bin) -> tuple[Any, Any]:
         """Mean and sd of an amplitude's normal prior; a standard normal, which cancels, where it is not integrated."""
-        if name not in self.marginal:
+        if name not in self.marginal + self.relative:
             return 0.0, 1.0
         return bin.priors[name].get("loc", 0.0), bin.priors[name]["scale"]
 
@@ -496,7 +555,8 @@ class _Recorder(Messenger):
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "sample" and not msg["is_observed"]:
             msg["value"] = jnp.asarray(self.given[msg["name"]], float)
-            self.z[msg["name"]] = to_coordinate(msg["fn"], msg["value"])
+            origin, unit = _origin(msg, biject_to(base(msg["fn"])[0].support))
+            self.z[msg["name"]] = (to_coordinate(msg["fn"], msg["value"]) - origin) / unit
 
 
 class _PriorDensity(Messenger):
@@ -513,16 +573,21 @@ class _PriorDensity(Messenger):
             self.found[msg["name"]] = msg["fn"].log_prob(msg["value"])
 
 
-def _amplitude(name: str) -> Any:
+def _amplitude(name: str, infer: Values | None = None) -> Any:
     """Sample an amplitude; its prior always comes from `Bin.priors`, or its value from `Bin.fixed`."""
-    return numpyro.sample(name, dist.Normal())
+    return numpyro.sample(name, dist.Normal(), infer=infer)
 
 
 def marginal_amplitudes(
     model: Model, noise: Noise, families: Mapping[str, str], fixed: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The amplitudes that can be integrated out: normal noise, and a normal prior; the contrast's may be cut below."""
-    if model.form != "siegert" or not noise.normal:
+    """The amplitudes that can be integrated out: normal noise, and a prior that allows it."""
+    return closed_amplitudes(model, families, fixed) if noise.normal else ()
+
+
+def closed_amplitudes(model: Model, families: Mapping[str, str], fixed: tuple[str, ...]) -> tuple[str, ...]:
+    """The amplitudes with a normal prior; the contrast's may be cut below."""
+    if model.form != "siegert":
         return ()
     closed = {"contrast": ("Normal", "TruncatedNormal", "HalfNormal"), "baseline": ("Normal",)}
     return tuple(name for name in AMPLITUDES if name not in fixed and families[name] in closed[name])

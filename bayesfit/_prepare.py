@@ -20,7 +20,7 @@ from bayesfit._curves import BASELINE_PRIOR, CONTRAST_PRIOR, by_bin
 from bayesfit._errors import InputError, ModelError, SettingsError, nearest
 from bayesfit._model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter, check_name
 from bayesfit._noise import Noise, get_noise
-from bayesfit._posterior import Bin, Posterior, marginal_amplitudes
+from bayesfit._posterior import Bin, Posterior, closed_amplitudes, marginal_amplitudes
 from bayesfit._priors import Prior, as_numbers, build, parse_prior
 from bayesfit._registry import get_model
 
@@ -314,7 +314,9 @@ def _posterior(
     curve_names = tuple(name for name, fn in sites.items() if free(name, fn))
     if model.form == "siegert":
         marginal = marginal_amplitudes(model, noise, families, names)
-        curve_names += tuple(name for name in AMPLITUDES if name not in marginal and name not in fixed)
+        closed = closed_amplitudes(model, families, names)
+        sampled = (name for name in AMPLITUDES if name not in marginal and name not in fixed)
+        curve_names += tuple(sorted(sampled, key=lambda name: name in closed))
     noise_names = tuple(name for name, fn in noise_sites.items() if free(name, fn))
     return Posterior(model, noise, tuple(sorted(families.items())), names, curve_names, noise_names)
 

@@ -20,7 +20,8 @@ import numpy as np
 from bayesfit import _convergence
 from bayesfit._devices import Spread, devices_for, gather, named, place, take
 from bayesfit._estimate import Estimate, readapt
-from bayesfit._lane import Lane, advance, standing, tree_depth
+from bayesfit._lane import KNOWN, Lane, advance, standing, tree_depth
+from bayesfit._modes import held
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
 
@@ -32,9 +33,24 @@ LARGEST_DEEP_SHARE = 0.01  # of trees at their largest depth
 LEAST_JUMPED = 0.2  # share of global moves taken that makes up for such trees
 FEWEST_DRAWS = 4  # that have an R-hat
 HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
-PATIENCE = (400, 800, 800, 1_600, 1_600, 8_000)  # transitions of a chain, after which its bin begins again or ends
-CAREFUL = (0.0, 0.9, 0.9, 0.95, 0.95, 0.98)  # least acceptance rate that the step size aims at, attempt by attempt
-ATTEMPTS = len(CAREFUL)
+PATIENCE = (
+    400,
+    800,
+    800,
+    1_600,
+    1_600,
+    8_000,
+    32_000,
+)  # transitions of a chain, after which its bin begins again or ends
+CAREFUL = (
+    0.0,
+    0.9,
+    0.9,
+    0.95,
+    0.95,
+    0.98,
+    0.98,
+)  # least acceptance rate that the step size aims at, attempt by attempt
 STATS = {  # what a draw that was not made has
     "potential": np.float64(np.nan),
     "energy": np.float64(np.nan),
@@ -177,7 +193,7 @@ class Sampling:
         self.estimates: Estimate = jax.tree.map(np.array, estimates)
         self.keys = keys
         self.advancing = _advancing(posterior)
-        first = np.where(self.estimates.known > 0, ATTEMPTS - 1, 0).tolist()
+        first = np.where(self.estimates.known > 0, KNOWN, 0).tolist()
         self.waiting = deque(Flight(bin, first=number, attempt=number) for bin, number in enumerate(first))
         per_device = seats_per_device(chains)
         self.devices = devices_for(count, per_device)
@@ -266,7 +282,7 @@ class Sampling:
         for seat, flight in ready:
             rhat, *ess = self.draws.convergence[flight.bin]
             seen.append(rhat)
-            last = flight.attempt == ATTEMPTS - 1
+            last = flight.attempt >= KNOWN - 1
             transitions = self.schedule.draws * flight.thin
             reached = rhat <= LARGEST_RHAT and min(ess) >= self.schedule.target_ess
             strained = self.strained[flight.bin]
@@ -276,7 +292,7 @@ class Sampling:
             elif not last and (strained or transitions >= PATIENCE[flight.attempt]):
                 self._readapt(flight)
                 self._seat(seat, flight)
-            elif 2 * transitions > PATIENCE[-1]:
+            elif 2 * transitions > PATIENCE[flight.attempt]:
                 self._retire(seat)
             else:
                 flight.thin *= 2
@@ -291,7 +307,9 @@ class Sampling:
         u = flight.kept(self.schedule)[..., : len(self.posterior.names)]
         old = jax.tree.map(lambda array: array[flight.bin], self.estimates)
         seen = flight.seen or [old.center + old.seen @ old.frame.T]
-        new = readapt(old, u, np.linalg.solve(old.frame, (np.concatenate(seen) - old.center).T).T)
+        new = readapt(
+            old, u, np.linalg.solve(old.frame, (np.concatenate(seen) - old.center).T).T, len(held(self.posterior))
+        )
         if old.seen.size:
             flight.seen = [*seen, old.center + u.reshape(-1, u.shape[-1]) @ old.frame.T]
         for whole, part in zip(jax.tree.leaves(self.estimates), jax.tree.leaves(new), strict=True):

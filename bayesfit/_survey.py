@@ -1,8 +1,8 @@
 """What importance sampling says of a bin's posterior before it is sampled.
 
-1. Points: prior draws, each with a draw of the noise about its own guess, and Student-t clouds about modes and ridges
-   (`_modes`). Their weights are the posterior over the mixture that all were drawn from (Owen & Zhou 2000, the
-   deterministic-mixture weights).
+1. Points: prior draws, each with a draw of the noise about its own guess and of amplitudes that are sampled about
+   their regression, and Student-t clouds about modes and ridges (`_modes`). Their weights are the posterior over the
+   mixture that all were drawn from (Owen & Zhou 2000, the deterministic-mixture weights).
 2. Where there are ridges, more points, from ellipses fitted to the weighted ones, again and again until enough points
    count. All are weighed over all that they were drawn from (adaptive multiple importance sampling: Cornuet, Marin,
    Mira & Robert, Scand. J. Stat. 39, 798 (2012)); while few count, ellipses are fitted to a root of the weights
@@ -32,7 +32,7 @@ from bayesfit._jump import (
     log_densities,
     outwards,
 )
-from bayesfit._modes import how_many, modes_and_ridges, noise_guess, noise_information
+from bayesfit._modes import held, how_many, modes_and_ridges, noise_guess, noise_information
 from bayesfit._point import PointEstimate
 from bayesfit._posterior import Bin, Posterior
 
@@ -40,7 +40,7 @@ CLOUD = 96
 FREEDOM = 4.0  # of the Student-t clouds
 WIDENED = 1.5  # the noise's proposals over its standard error
 AT_ONCE = 32  # points looked at together, so that the processor's cache holds what is made of them
-MORE, ROUNDS = 1024, 6  # points from fitted ellipses, and how often at most
+MORE, ROUNDS = 1024, 12  # points from fitted ellipses, and how often at most
 WANTED_ESS = 2000.0
 QUICK_STEPS = 10  # of fitting what they are drawn from
 LEAST_ESS_PER_PARAMETER = 15.0
@@ -130,7 +130,7 @@ def _points(posterior: Posterior, bin: Bin, u: Any, scouts: Any, modes: Any, fra
     """Points (point, param), the scouts and then a cloud about each mode; the potential and the log density of the
     scouts at each (point,)."""
     count, size = modes.shape
-    split = len(posterior.curve_names)
+    split = posterior.shape_size
     clouds = modes[:, None] + jnp.einsum("kij,knj->kni", frames, u[len(scouts) :].reshape(count, CLOUD, size))
     points = jnp.concatenate([scouts, clouds.reshape(-1, size)])
     prior_sd = jnp.std(scouts[:, split:], axis=0)
@@ -139,33 +139,37 @@ def _points(posterior: Posterior, bin: Bin, u: Any, scouts: Any, modes: Any, fra
     def at(point: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
         """The point itself, a scout's noise drawn about its guess; potential; log density of the scouts there."""
         z, u, from_prior = point
-        curve, noise = z[:split], z[split:]
-        guess, width = _noise_proposal(posterior, bin, curve, prior_sd)
-        noise = jnp.where(from_prior, guess + width * u[split:], noise)
-        log_density = posterior.curve(curve, bin)[2] + _log_t((noise - guess) / width, jnp) - jnp.sum(jnp.log(width))
-        z = jnp.concatenate([curve, noise])
-        return z, posterior.potential(z, bin), log_density
+        shape, rest = z[:split], z[split:]
+        guess, width = _proposal(posterior, bin, shape, prior_sd)
+        rest = jnp.where(from_prior, guess + width * u[split:], rest)
+        z = jnp.concatenate([shape, rest])
+        log_rest = _log_t((rest - guess) / width, jnp) - jnp.sum(jnp.log(width))
+        return z, posterior.potential(z, bin), posterior.log_prior_of_shape(z, bin) + log_rest
 
     return jax.lax.map(at, (points, u, from_prior), batch_size=AT_ONCE)
 
 
 def look(posterior: Posterior, bin: Bin, scouts: Any, points: Any) -> tuple[Any, Any]:
     """The potential and the log density of the scouts (scout, param) at points (point, param) of one bin."""
-    split = len(posterior.curve_names)
+    split = posterior.shape_size
     prior_sd = jnp.std(scouts[:, split:], axis=0)
 
     def at(z: Any) -> tuple[Any, Any]:
-        guess, width = _noise_proposal(posterior, bin, z[:split], prior_sd)
-        log_noise = _log_t((z[split:] - guess) / width, jnp) - jnp.sum(jnp.log(width))
-        return posterior.potential(z, bin), posterior.curve(z[:split], bin)[2] + log_noise
+        guess, width = _proposal(posterior, bin, z[:split], prior_sd)
+        log_rest = _log_t((z[split:] - guess) / width, jnp) - jnp.sum(jnp.log(width))
+        return posterior.potential(z, bin), posterior.log_prior_of_shape(z, bin) + log_rest
 
     return jax.lax.map(at, points, batch_size=AT_ONCE)
 
 
-def _noise_proposal(posterior: Posterior, bin: Bin, curve: Any, prior_sd: Any) -> tuple[Any, Any]:
-    """Middle and width (param,) with which a scout's noise is drawn, where the curve is this one."""
-    guess = noise_guess(posterior, bin, curve)
-    return guess, WIDENED * jnp.diagonal(noise_information(posterior, bin, guess, prior_sd)) ** -0.5
+def _proposal(posterior: Posterior, bin: Bin, shape: Any, prior_sd: Any) -> tuple[Any, Any]:
+    """Middle and width (param,) with which a scout's amplitudes, as far as they are sampled about their regression, and
+    its noise are drawn, where the shape is this one."""
+    regression = jnp.zeros(len(posterior.relative))
+    guess = noise_guess(posterior, bin, jnp.concatenate([shape, regression]))
+    information = noise_information(posterior, bin, guess, prior_sd[regression.size :])
+    width = jnp.concatenate([jnp.ones_like(regression), jnp.diagonal(information) ** -0.5])
+    return jnp.concatenate([regression, guess]), WIDENED * width
 
 
 def weighed(found: Survey) -> Sample:
@@ -217,6 +221,7 @@ def enlarged(
     """The sample of each survey, with more points from fitted ellipses as long as too few count. `bins` and `scouts`
     are those of the whole batch, of which the first have a survey each."""
     samples = [weighed(found) for found in surveys]
+    shape = len(held(posterior))
     mixtures: list[list[Ellipses]] = [[] for _ in surveys]
     points = np.zeros((len(scouts), MORE, scouts.shape[-1]))
     for _ in range(ROUNDS):
@@ -224,7 +229,7 @@ def enlarged(
         if not poor:
             break
         for i in poor:
-            mixtures[i].append(ellipses_of(surveys[i], samples[i], QUICK_STEPS))
+            mixtures[i].append(ellipses_of(surveys[i], samples[i], shape, QUICK_STEPS))
             points[i] = drawn(randoms[i], mixtures[i][-1], MORE)
         parts = looking(posterior)(place(bins, devices), place(scouts, devices), place(points, devices))
         heights, prior_densities = gather(parts)
@@ -265,15 +270,16 @@ def _moments(points: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.nd
     return mean, np.linalg.cholesky((rest * weights[:, None]).T @ rest)
 
 
-def ellipses_of(found: Survey, sample: Sample, steps: int = FITTING_STEPS) -> Ellipses:
-    """Ellipses, in z, fitted to the weighted points; those about the modes where all points are nothing."""
+def ellipses_of(found: Survey, sample: Sample, shape: int, steps: int = FITTING_STEPS) -> Ellipses:
+    """Ellipses, in z, fitted to the weighted points, told apart by the coordinates of the shape, the first ones; those
+    about the modes where all points are nothing."""
     weights = sample.tempered
     try:
         center, frame = _moments(sample.points, weights)
     except np.linalg.LinAlgError:
         return about_modes(found)
     chosen = sample.points[systematic(0.5, weights, FITTED_TO)]
-    ellipses = fit_ellipses(outwards((chosen - center) @ inverses(frame[None])[0].T), steps)
+    ellipses = fit_ellipses(outwards((chosen - center) @ inverses(frame[None])[0].T), steps, shape)
     return Ellipses(center + ellipses.middles @ frame.T, frame @ ellipses.frames, ellipses.log_masses)
 
 

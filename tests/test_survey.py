@@ -114,7 +114,7 @@ def test_all_points_are_weighed_over_all_that_they_were_drawn_from(fitted_with_t
     sample, mixtures = weighed(found), []
     prior_densities, rows = [found.prior_densities], []
     for _ in range(2):
-        mixtures.append(ellipses_of(found, sample))
+        mixtures.append(ellipses_of(found, sample, 3))
         points = drawn(rng, mixtures[-1], MORE)
         prior_densities.append(rng.normal(-10.0, 1.0, MORE))
         sample = _joined(
@@ -156,7 +156,7 @@ def test_a_survey_of_next_to_nothing_still_ends(heights):
     found = Survey(points[:5], frames, np.zeros(5), points, values, np.zeros(500))
     with np.errstate(all="ignore"):
         sample = Sample(points, values, np.zeros(500), _weights(values, np.zeros(500)))
-        ellipses = ellipses_of(found, sample)
+        ellipses = ellipses_of(found, sample, 3)
         u = drawn(np.random.default_rng(0), ellipses, 10)
         assert not sample.tells_the_whole
         assert np.isfinite(u).all()
