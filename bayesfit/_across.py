@@ -19,11 +19,11 @@ import numpyro.distributions as dist
 import xarray as xr
 from numpyro.distributions import biject_to
 
+from bayesfit._coordinates import base, to_coordinate
 from bayesfit._deviations import Fits, independent, walk
 from bayesfit._errors import InputError, SettingsError, nearest
 from bayesfit._laws import LAWS, Law, Sites, get_law, identity_of, sites_of
 from bayesfit._model import Parameter
-from bayesfit._posterior import base, to_coordinate
 
 KINDS = ("per_bin", "shared", "pooled", "smooth")
 SCATTER = 0.3

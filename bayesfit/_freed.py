@@ -22,8 +22,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from bayesfit._across import constrained
+from bayesfit._coordinates import Values, to_coordinate
 from bayesfit._joint import Joint, compiled, program_of
-from bayesfit._posterior import Bin, Values, to_coordinate
+from bayesfit._posterior import Bin
 
 NUDGE = 1e-3  # of the finite differences, in units of the coordinates
 UNITS = (1e-3, 1.0)  # of the distance from the common value: a guess of the bin's own width

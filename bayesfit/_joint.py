@@ -19,10 +19,11 @@ import numpyro
 import numpyro.distributions as dist
 
 from bayesfit._across import Link
+from bayesfit._coordinates import Coordinates, Override, Values
 from bayesfit._devices import on_one_device, program_for
 from bayesfit._errors import SettingsError
 from bayesfit._keys import AMPLITUDES, key_for
-from bayesfit._posterior import Bin, Coordinates, Override, Posterior, Values
+from bayesfit._posterior import Bin, Posterior
 from bayesfit._prepare import Problem
 from bayesfit._priors import Prior, build
 from bayesfit._shared_amplitudes import SharedAmplitudes

@@ -20,7 +20,8 @@ from jax.lax import stop_gradient
 from jax.ops import segment_sum
 from jax.scipy.special import log_ndtr
 
-from bayesfit._posterior import Amplitudes, Bin, Columns, Posterior, Regression, Values
+from bayesfit._coordinates import Values
+from bayesfit._posterior import Amplitudes, Bin, Columns, Posterior, Regression
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("group",), meta_fields=("whole", "names", "groups"))

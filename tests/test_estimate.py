@@ -310,6 +310,28 @@ def test_ellipses_find_the_arms_of_a_posterior():
     assert got > special.logsumexp(true, axis=0).mean() - np.log(4.0) - 0.1
 
 
+def test_ellipses_are_told_apart_by_the_first_coordinates():
+    """They are those of these coordinates alone, each with the mean and the covariance of its draws in the others."""
+    rng = np.random.default_rng(3)
+    arms = np.stack([np.repeat([-3.0, 3.0], 500), rng.standard_normal(1000)], axis=1)
+    arms[:, 0] += 0.1 * rng.standard_normal(1000)
+    others = np.stack([0.5 * arms[:, 0], rng.choice([-5.0, 5.0], 1000)], axis=1) + rng.standard_normal((1000, 2))
+    found, alone = fit_ellipses(np.concatenate([arms, others], axis=1), first=2), fit_ellipses(arms)
+    few = slice(len(found.middles))
+    assert len(found.middles) == len(alone.middles) == 16
+    np.testing.assert_allclose(found.middles[few, :2], alone.middles, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.frames[few, :2, :2], alone.frames, rtol=1e-6, atol=1e-6)
+    masses = special.softmax(found.log_masses)
+    covariances = found.frames @ found.frames.swapaxes(1, 2)
+    mean = masses @ found.middles
+    spread = np.einsum("k,kij->ij", masses, covariances + _squares(found.middles - mean))
+    np.testing.assert_allclose(spread, np.cov(np.concatenate([arms, others], axis=1).T, bias=True), atol=0.02)
+
+
+def _squares(rows):
+    return rows[:, :, None] * rows[:, None, :]
+
+
 @pytest.mark.parametrize("count", [1, 7, 200])
 def test_ellipses_of_few_draws_are_whole(count):
     found = fit_ellipses(np.random.default_rng(0).standard_normal((count, 3)))

@@ -222,10 +222,61 @@ def test_fixed_parameters_and_other_priors(fixed, priors, marginal, names):
     assert posterior.marginal == marginal
     assert posterior.names == names
     assert_same_density(posterior, bin, some_points(posterior, 3))
+    assert posterior.relative == ()
     values = posterior.constrain(some_points(posterior, 1)[0], bin, jax.random.key(0))
     for name, value in fixed.items():
         if name in values:
             assert float(values[name]) == value
+
+
+@pytest.mark.parametrize(
+    ("fixed", "priors", "relative", "names"),
+    [
+        ({}, {"contrast": "HalfNormal(0.3)"}, ("contrast", "baseline"), ("contrast", "baseline")),
+        ({}, {"contrast": "Normal(0.1, 0.3)"}, ("contrast", "baseline"), ("contrast", "baseline")),
+        ({}, {"contrast": "Uniform(0, 1)"}, ("baseline",), ("contrast", "baseline")),
+        ({}, {"baseline": "Uniform(0.9, 1.1)"}, ("contrast",), ("baseline", "contrast")),
+        ({"baseline": 1.01}, {}, ("contrast",), ("contrast",)),
+        ({"contrast": 0.2}, {}, ("baseline",), ("baseline",)),
+        ({}, {"contrast": "Uniform(0, 1)", "baseline": "Uniform(0.9, 1.1)"}, (), ("contrast", "baseline")),
+    ],
+)
+def test_amplitudes_that_are_sampled_about_their_regression(fixed, priors, relative, names):
+    """Whatever of them has a normal prior, the last of the curve's coordinates; the density is the program's."""
+    posterior, (bin,) = problem_of(dataset(), "stretched_exponential", "robust", priors, fixed)
+    assert (posterior.marginal, posterior.relative) == ((), relative)
+    assert posterior.curve_names == ("rate", "beta", *names)
+    assert posterior.shape_size == len(posterior.curve_names) - len(relative)
+    assert_same_density(posterior, bin, some_points(posterior, 3))
+
+
+@pytest.mark.parametrize(("contrast", "error"), [(0.2, 0.02), (0.2, 2e-5), (0.001, 0.02), (-0.2, 0.002)])
+def test_sampled_amplitudes_are_measured_about_their_regression(contrast, error):
+    """At coordinates 0 they are the linear regression of SciPy's least squares, with the priors as two more points; one
+    unit is its standard error. A contrast below its bound is just above it."""
+    posterior, (bin,) = problem_of(dataset(contrast=contrast, error=error), "single_exponential", "robust")
+    z = jnp.array([0.3, 0.0, 0.0])
+    _, values, _ = posterior.curve(z, bin)
+    shape = np.exp(-2.0 * float(values["rate"]) * np.asarray(bin.tau))
+    (mean_c, sd_c), (mean_b, sd_b) = (posterior.amplitude_prior(name, bin) for name in ("contrast", "baseline"))
+    columns = np.stack([shape * bin.unit, bin.unit], axis=1)
+    (found, _), sd = regression(columns, bin.y, bin.valid, [mean_c, mean_b], [sd_c, sd_b])
+    held = (found + np.hypot(found, 2 * sd)) / 2
+    assert float(values["contrast"]) == pytest.approx(held, rel=1e-6)
+    (level,), _ = regression(columns[:, 1:], bin.y - held * columns[:, 0], bin.valid, [mean_b], [sd_b])
+    assert float(values["baseline"]) == pytest.approx(level, rel=1e-6)
+    _, next_values, _ = posterior.curve(z.at[1].set(1.0), bin)
+    assert float(jnp.log(next_values["contrast"] / values["contrast"])) == pytest.approx(sd / np.hypot(held, sd))
+
+
+def regression(columns, y, valid, means, sds):
+    """Values of a least-squares fit with priors as more points, and the first one's standard error."""
+    free = np.linalg.lstsq(columns, y, rcond=None)[0]
+    scale = np.sqrt(np.mean((y - columns @ free)[np.asarray(valid)] ** 2))
+    sds = np.array([float(sd) for sd in sds])
+    rows = np.concatenate([columns / scale, np.diag(1 / sds)])
+    found = np.linalg.lstsq(rows, np.concatenate([y / scale, np.array(means) / sds]), rcond=None)[0]
+    return found, np.sqrt(np.linalg.inv(rows.T @ rows)[0, 0])
 
 
 def test_a_point_prior_can_be_opened():

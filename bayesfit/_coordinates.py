@@ -1,0 +1,153 @@
+"""How the sites of a NumPyro program are run: on the unconstrained scale, at given values, or with other priors.
+
+Each messenger here gives sites their values and keeps what the posterior is made of. The density that is sampled is
+that of the coordinates: log prior, and the log Jacobian of the way from coordinate to value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to
+from numpyro.primitives import Messenger
+
+Values = dict[str, Any]
+ABOUT = "about"  # what a site may tell `Coordinates`
+
+
+class Override(Messenger):
+    """Replace the prior of some sites and pin others to given values; a site whose prior is a point is pinned there."""
+
+    def __init__(self, fn: Callable[..., Any], fixed: Values, priors: Mapping[str, dist.Distribution]) -> None:
+        self.fixed, self.priors = fixed, priors
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample" or msg["is_observed"]:
+            return
+        if msg["name"] in self.fixed:
+            msg["type"], msg["value"] = "deterministic", self.fixed[msg["name"]]
+        elif msg["name"] in self.priors:
+            msg["fn"] = self.priors[msg["name"]]
+        elif isinstance(msg["fn"], dist.Delta):
+            msg["type"], msg["value"] = "deterministic", msg["fn"].v
+
+
+class Coordinates(Messenger):
+    """Run a program on the unconstrained scale, adding up log prior and log Jacobian.
+
+    With `z`, each site takes the value that its coordinate stands for; with `key`, it draws from its prior and the
+    coordinate is recorded. A transformed distribution is taken at its base (a log-uniform rate moves in log rate).
+    With `infer={ABOUT: (mean, sd)}` a site has its coordinate measured from about the mean, in units of sd.
+    """
+
+    def __init__(self, fn: Callable[..., Any], z: Values | None = None, key: Any = None) -> None:
+        self.z: Values = {} if z is None else z
+        self.drawing, self.key = z is None, key
+        self.values: Values = {}
+        self.log_densities: Values = {}
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample" or msg["is_observed"]:
+            return
+        name = msg["name"]
+        inner, push = base(msg["fn"])
+        transform = biject_to(inner.support)
+        origin, unit = _origin(msg, transform)
+        if self.drawing:
+            self.key, key = jax.random.split(self.key)
+            x = inner.sample(key)
+            y = transform._inverse(x)
+            self.z[name] = (y - origin) / unit
+        else:
+            y = origin + unit * self.z[name]
+            x = transform(y)
+        self.log_densities[name] = inner.log_prob(x) + transform.log_abs_det_jacobian(y, x) + jnp.log(unit)
+        msg["value"] = push(x)
+
+    @property
+    def log_density(self) -> Any:
+        """Log prior with log Jacobian of all sites."""
+        return sum(self.log_densities.values(), start=0.0)
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] in ("sample", "deterministic"):
+            self.values[msg["name"]] = msg["value"]
+
+
+def _origin(msg: Any, transform: Any) -> tuple[Any, Any]:
+    """Where a site's coordinate is 0, and its unit, both on the unconstrained scale. With a lower bound, where that is
+    the logarithm of the distance, the mean is smoothly held above it: sd^2 / distance above where it is below."""
+    if ABOUT not in msg["infer"]:
+        return 0.0, 1.0
+    mean, sd = msg["infer"][ABOUT]
+    if transform.domain is transform.codomain:
+        return mean, sd
+    low = transform(-jnp.inf)
+    above = 0.5 * (mean - low + jnp.hypot(mean - low, 2.0 * sd))
+    return transform._inverse(low + above), sd / jnp.hypot(above, sd)
+
+
+def base(fn: dist.Distribution) -> tuple[dist.Distribution, Callable[[Any], Any]]:
+    """The innermost distribution of a transformed one, and the way from its values to the site's."""
+    transforms: list[Any] = []
+    while isinstance(fn, dist.TransformedDistribution):
+        transforms = [*fn.transforms, *transforms]
+        fn = fn.base_dist
+
+    def push(x: Any) -> Any:
+        for transform in transforms:
+            x = transform(x)
+        return x
+
+    return fn, push
+
+
+def to_coordinate(fn: dist.Distribution, value: Any) -> Any:
+    """The unconstrained coordinate of a site's value."""
+    while isinstance(fn, dist.TransformedDistribution):
+        for transform in reversed(fn.transforms):
+            value = transform._inverse(value)
+        fn = fn.base_dist
+    return biject_to(fn.support)._inverse(value)
+
+
+def coordinates(program: Callable[..., Any], names: tuple[str, ...], values: Mapping[str, Any], *args: Any) -> Any:
+    """Coordinates (param,) of these sites of a program at given values."""
+    recorder = _Recorder(program, values)
+    recorder(*args)
+    return jnp.stack([recorder.z[name] for name in names]) if names else jnp.zeros(0)
+
+
+class _Recorder(Messenger):
+    """Give every sampled site its value from a mapping and record the coordinate that stands for it."""
+
+    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any]) -> None:
+        self.given = values
+        self.z: Values = {}
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and not msg["is_observed"]:
+            msg["value"] = jnp.asarray(self.given[msg["name"]], float)
+            origin, unit = _origin(msg, biject_to(base(msg["fn"])[0].support))
+            self.z[msg["name"]] = (to_coordinate(msg["fn"], msg["value"]) - origin) / unit
+
+
+class PriorDensity(Messenger):
+    """Give every sampled site its value from a mapping and record its log density."""
+
+    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any]) -> None:
+        self.given = values
+        self.found: Values = {}
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and not msg["is_observed"]:
+            msg["value"] = self.given[msg["name"]]
+            self.found[msg["name"]] = msg["fn"].log_prob(msg["value"])
