@@ -143,8 +143,9 @@ def _points(posterior: Posterior, bin: Bin, u: Any, scouts: Any, modes: Any, fra
         guess, width = _proposal(posterior, bin, shape, prior_sd)
         rest = jnp.where(from_prior, guess + width * u[split:], rest)
         z = jnp.concatenate([shape, rest])
-        log_rest = _log_t((rest - guess) / width, jnp) - jnp.sum(jnp.log(width))
-        return z, posterior.potential(z, bin), posterior.log_prior_of_shape(z, bin) + log_rest
+        log_shape = posterior.log_prior_of_shape(z, bin)
+        log_density = log_shape + _log_t((rest - guess) / width, jnp) - jnp.sum(jnp.log(width))
+        return z, posterior.potential(z, bin), log_density
 
     return jax.lax.map(at, (points, u, from_prior), batch_size=AT_ONCE)
 
