@@ -15,11 +15,10 @@ import jax.numpy as jnp
 
 from bayesfit._model import AMPLITUDES
 from bayesfit._point import best_in_quantiles, chi2_at
-from bayesfit._posterior import Bin, Posterior
+from bayesfit._posterior import INTRICATE, Bin, Posterior
 
 SCORING_STEPS = 12
 QUANTILES = 12  # of each coordinate, in which there is a ridge
-FEWEST_HELD = 3  # coordinates of a shape that has ridges
 ENDS = 3  # ridges at either end of it
 RIDGES = QUANTILES + 2 * ENDS
 HELD = 1e-6  # standard deviation of a coordinate that is held
@@ -28,7 +27,7 @@ HELD = 1e-6  # standard deviation of a coordinate that is held
 def held(posterior: Posterior) -> list[int]:
     """The coordinates along which ridges are looked for."""
     shape = [i for i, name in enumerate(posterior.curve_names) if name not in AMPLITUDES]
-    return [] if posterior.model.starts or len(shape) < FEWEST_HELD else shape
+    return [] if posterior.model.starts or len(shape) < INTRICATE else shape
 
 
 def modes_and_ridges(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -> tuple[Any, Any, Any]:

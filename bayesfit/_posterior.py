@@ -3,8 +3,8 @@
 The mean curve is linear in its amplitudes, mean = baseline + contrast * shape. With normal priors and normal noise
 they integrate out exactly (Gaussian conditioning: Bishop 2006, eqs. 2.113-2.117), and their conditional distribution
 given the sampled parameters is a normal in closed form, cut at the contrast's lower bound. Where the noise is not
-normal, they are sampled, each in a coordinate about the regression that would be exact if it were: their posterior has
-the same place and width there whatever the shape.
+normal, they are sampled; and where the shape is intricate too, each in a coordinate about the regression that would be
+exact if the noise were normal, in which their posterior has the same place and width whatever the shape.
 
 Data are held standardised: y and the baseline's column are divided by the stated errors and are zero where a point is
 not valid, so that masked points drop out of every sum. The noise model's scatter whitens what is then left to it.
@@ -32,6 +32,8 @@ from bayesfit._coordinates import ABOUT, Coordinates, Override, PriorDensity, Va
 from bayesfit._model import AMPLITUDES, Model
 from bayesfit._noise import SMALLEST_SCALE, Noise, Observed, Scatter
 from bayesfit._priors import build
+
+INTRICATE = 3  # coordinates of a shape
 
 
 class Bin(NamedTuple):
@@ -140,10 +142,12 @@ class Posterior:
 
     @cached_property
     def relative(self) -> tuple[str, ...]:
-        """The amplitudes with normal priors that are sampled all the same, each in a coordinate about its regression;
-        the last of the curve's."""
+        """The amplitudes with normal priors that are sampled all the same, each in a coordinate about its regression,
+        where the shape is intricate; the last of the curve's coordinates."""
         closed = closed_amplitudes(self.model, dict(self.families), self.fixed)
-        return tuple(name for name in closed if name not in self.marginal)
+        sampled = tuple(name for name in closed if name not in self.marginal)
+        intricate = sum(name not in AMPLITUDES for name in self.curve_names) >= INTRICATE
+        return sampled if intricate else ()
 
     def overridden(self, program: Callable[..., Any], bin: Bin) -> Callable[..., Any]:
         """A program of one bin with the user's priors and fixed values in place of the model's."""

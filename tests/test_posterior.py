@@ -243,9 +243,9 @@ def test_fixed_parameters_and_other_priors(fixed, priors, marginal, names):
 )
 def test_amplitudes_that_are_sampled_about_their_regression(fixed, priors, relative, names):
     """Whatever of them has a normal prior, the last of the curve's coordinates; the density is the program's."""
-    posterior, (bin,) = problem_of(dataset(), "stretched_exponential", "robust", priors, fixed)
+    posterior, (bin,) = problem_of(dataset(), "double_exponential", "robust", priors, fixed)
     assert (posterior.marginal, posterior.relative) == ((), relative)
-    assert posterior.curve_names == ("rate", "beta", *names)
+    assert posterior.curve_names == ("rate_fast", "rate", "fraction", *names)
     assert posterior.shape_size == len(posterior.curve_names) - len(relative)
     assert_same_density(posterior, bin, some_points(posterior, 3))
 
@@ -254,10 +254,13 @@ def test_amplitudes_that_are_sampled_about_their_regression(fixed, priors, relat
 def test_sampled_amplitudes_are_measured_about_their_regression(contrast, error):
     """At coordinates 0 they are the linear regression of SciPy's least squares, with the priors as two more points; one
     unit is its standard error. A contrast below its bound is just above it."""
-    posterior, (bin,) = problem_of(dataset(contrast=contrast, error=error), "single_exponential", "robust")
-    z = jnp.array([0.3, 0.0, 0.0])
+    posterior, (bin,) = problem_of(dataset(contrast=contrast, error=error), "double_exponential", "robust")
+    z = jnp.array([0.3, -0.2, 0.4, 0.0, 0.0])
     _, values, _ = posterior.curve(z, bin)
-    shape = np.exp(-2.0 * float(values["rate"]) * np.asarray(bin.tau))
+    tau, slow, fast, share = (
+        np.asarray(v) for v in (bin.tau, *(values[name] for name in ("rate", "rate_fast", "fraction")))
+    )
+    shape = (share * np.exp(-fast * tau) + (1.0 - share) * np.exp(-slow * tau)) ** 2
     (mean_c, sd_c), (mean_b, sd_b) = (posterior.amplitude_prior(name, bin) for name in ("contrast", "baseline"))
     columns = np.stack([shape * bin.unit, bin.unit], axis=1)
     (found, _), sd = regression(columns, bin.y, bin.valid, [mean_c, mean_b], [sd_c, sd_b])
@@ -265,7 +268,7 @@ def test_sampled_amplitudes_are_measured_about_their_regression(contrast, error)
     assert float(values["contrast"]) == pytest.approx(held, rel=1e-6)
     (level,), _ = regression(columns[:, 1:], bin.y - held * columns[:, 0], bin.valid, [mean_b], [sd_b])
     assert float(values["baseline"]) == pytest.approx(level, rel=1e-6)
-    _, next_values, _ = posterior.curve(z.at[1].set(1.0), bin)
+    _, next_values, _ = posterior.curve(z.at[3].set(1.0), bin)
     assert float(jnp.log(next_values["contrast"] / values["contrast"])) == pytest.approx(sd / np.hypot(held, sd))
 
 
@@ -504,7 +507,7 @@ def there_and_back(posterior, key, bin):
     return z, back, {name: values[name] for name in posterior.names}, sampled_values(posterior, z, bin)
 
 
-@pytest.mark.parametrize(("model", "noise"), [*product(MODELS, ["scaled"]), *product(MODELS[:1], NOISES)])
+@pytest.mark.parametrize(("model", "noise"), [*product(MODELS, ["scaled", "robust"]), *product(MODELS[:1], NOISES)])
 def test_coordinates_round_trip(model, noise):
     """Values to coordinates and back, for the models' own priors and for those a user gives."""
     for priors in ({}, {"rate": "LogNormal(3, 1)", "contrast": "Uniform(0, 1)"}):
