@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import AffineTransform, ComposeTransform, Transform
 from numpyro.primitives import Messenger
 
 Values = dict[str, Any]
@@ -58,16 +59,15 @@ class Coordinates(Messenger):
         name = msg["name"]
         inner, push = base(msg["fn"])
         transform = biject_to(inner.support)
-        origin, unit = _origin(msg, transform)
+        if ABOUT in msg["infer"]:
+            transform = ComposeTransform([_about(msg["infer"][ABOUT], transform), transform])
         if self.drawing:
             self.key, key = jax.random.split(self.key)
             x = inner.sample(key)
-            y = transform._inverse(x)
-            self.z[name] = (y - origin) / unit
+            self.z[name] = transform._inverse(x)
         else:
-            y = origin + unit * self.z[name]
-            x = transform(y)
-        self.log_densities[name] = inner.log_prob(x) + transform.log_abs_det_jacobian(y, x) + jnp.log(unit)
+            x = transform(self.z[name])
+        self.log_densities[name] = inner.log_prob(x) + transform.log_abs_det_jacobian(self.z[name], x)
         msg["value"] = push(x)
 
     @property
@@ -80,17 +80,16 @@ class Coordinates(Messenger):
             self.values[msg["name"]] = msg["value"]
 
 
-def _origin(msg: Any, transform: Any) -> tuple[Any, Any]:
-    """Where a site's coordinate is 0, and its unit, both on the unconstrained scale. With a lower bound, where that is
-    the logarithm of the distance, the mean is smoothly held above it: sd^2 / distance above where it is below."""
-    if ABOUT not in msg["infer"]:
-        return 0.0, 1.0
-    mean, sd = msg["infer"][ABOUT]
+def _about(measure: tuple[Any, Any], transform: Transform) -> Transform:
+    """From a coordinate measured about a mean, in units of sd, to the unconstrained scale. With a lower bound, where
+    that is the logarithm of the distance, the mean is smoothly held above it: sd^2 / distance above where it is below.
+    """
+    mean, sd = measure
     if transform.domain is transform.codomain:
-        return mean, sd
+        return AffineTransform(mean, sd)
     low = transform(-jnp.inf)
     above = 0.5 * (mean - low + jnp.hypot(mean - low, 2.0 * sd))
-    return transform._inverse(low + above), sd / jnp.hypot(above, sd)
+    return AffineTransform(transform._inverse(low + above), sd / jnp.hypot(above, sd))
 
 
 def base(fn: dist.Distribution) -> tuple[dist.Distribution, Callable[[Any], Any]]:
@@ -135,8 +134,10 @@ class _Recorder(Messenger):
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "sample" and not msg["is_observed"]:
             msg["value"] = jnp.asarray(self.given[msg["name"]], float)
-            origin, unit = _origin(msg, biject_to(base(msg["fn"])[0].support))
-            self.z[msg["name"]] = (to_coordinate(msg["fn"], msg["value"]) - origin) / unit
+            z = to_coordinate(msg["fn"], msg["value"])
+            if ABOUT in msg["infer"]:
+                z = _about(msg["infer"][ABOUT], biject_to(base(msg["fn"])[0].support))._inverse(z)
+            self.z[msg["name"]] = z
 
 
 class PriorDensity(Messenger):
