@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from uniformity import holm, p_value
 
 import bayesfit
-from bayesfit import _fit, _noise, _point, _posterior, _predict, _prepare, _sample, _survey
+from bayesfit import _coordinates, _fit, _noise, _point, _posterior, _predict, _prepare, _sample, _survey
 from bayesfit._noise import Scatter
 from bayesfit._posterior import Posterior
 
@@ -285,8 +285,8 @@ def _(patch):
         def log_abs_det_jacobian(self, z, x):
             return jnp.zeros_like(z)
 
-    original = _posterior.biject_to
-    patch.setattr(_posterior, "biject_to", lambda support: Flat(original(support)))
+    original = _coordinates.biject_to
+    patch.setattr(_coordinates, "biject_to", lambda support: Flat(original(support)))
 
 
 @error("the errors' scale is squared: a variance in the place of a standard deviation", "scaled")
