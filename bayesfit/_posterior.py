@@ -250,7 +250,8 @@ class Posterior:
         return jnp.where(jnp.isnan(value), jnp.inf, value)
 
     def amplitude_prior(self, name: str, bin: Bin) -> tuple[Any, Any]:
-        """Mean and sd of an amplitude's normal prior; a standard normal, which cancels, where it is not integrated."""
+        """Mean and sd of an amplitude's normal prior; of one that is neither integrated out nor measured about its
+        regression those of a standard normal, which cancels."""
         if name not in self.marginal + self.relative:
             return 0.0, 1.0
         return bin.priors[name].get("loc", 0.0), bin.priors[name]["scale"]
