@@ -292,7 +292,7 @@ class Sampling:
             elif not last and (strained or transitions >= PATIENCE[flight.attempt]):
                 self._readapt(flight)
                 self._seat(seat, flight)
-            elif 2 * transitions > PATIENCE[flight.attempt]:
+            elif 2 * transitions > PATIENCE[max(flight.attempt, KNOWN - 1)]:
                 self._retire(seat)
             else:
                 flight.thin *= 2
