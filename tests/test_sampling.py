@@ -14,6 +14,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import xarray as xr
+from calibration import Setting, simulate
 from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
@@ -412,3 +413,13 @@ def test_simulation_based_calibration():
         counts = np.histogram(rank, bins=bins, range=(0, 5 * ranks_))[0]
         assert stats.chisquare(counts).pvalue > 0.01 / len(truth), name
         assert stats.kstest((rank + rng.random(curves_)) / (5 * ranks_), "uniform").pvalue > 0.01 / len(truth), name
+
+
+def test_no_bin_is_given_up_before_its_time():
+    """A bin that misses its target has been through every attempt, and then to the longest chains."""
+    setting = Setting("stretched_exponential", "robust")
+    found = bayesfit.fit(simulate(setting, 24, [3]).data, **setting.options)["diagnostics"]
+    missed = (found.verdict == "poor_mixing").values
+    assert (found.thin.values[~missed] > 1).any()
+    assert missed.mean() < 0.15
+    np.testing.assert_array_equal(found.thin.values[missed], 16)
