@@ -17,7 +17,7 @@ from numpyro.distributions.transforms import AffineTransform, ComposeTransform, 
 from numpyro.primitives import Messenger
 
 Values = dict[str, Any]
-ABOUT = "about"  # what a site may tell `Coordinates`
+ABOUT = "about"  # key of what a site may say of its coordinate (`Coordinates`)
 
 
 class Override(Messenger):
@@ -43,7 +43,7 @@ class Coordinates(Messenger):
 
     With `z`, each site takes the value that its coordinate stands for; with `key`, it draws from its prior and the
     coordinate is recorded. A transformed distribution is taken at its base (a log-uniform rate moves in log rate).
-    With `infer={ABOUT: (mean, sd)}` a site has its coordinate measured from about the mean, in units of sd.
+    With `infer={ABOUT: (mean, sd)}` a site has its coordinate measured about the mean, in units of sd.
     """
 
     def __init__(self, fn: Callable[..., Any], z: Values | None = None, key: Any = None) -> None:

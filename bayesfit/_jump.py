@@ -97,14 +97,15 @@ def fit_ellipses(u: np.ndarray, steps: int = FITTING_STEPS, first: int | None = 
     seen, rest = np.split(u, [size if first is None else first], axis=1)
     count = int(np.clip(len(u) // (DRAWS_PER_NUMBER * max(size, 1)), 1, ELLIPSES))
     begin = np.linspace(0, len(u) - 1, count).astype(int)
-    found = Ellipses(seen[begin], _round(count, seen.shape[1]), np.zeros(count))
+    found = Ellipses(seen[begin], _equal_frames(count, seen.shape[1]), np.zeros(count))
     for _ in range(steps - 1):
         found = _maximised(seen, found, _shares(seen, found))
     middles = np.concatenate([found.middles, rest[begin]], axis=1)
     return _maximised(u, found._replace(middles=middles), _shares(seen, found))
 
 
-def _round(count: int, size: int) -> np.ndarray:
+def _equal_frames(count: int, size: int) -> np.ndarray:
+    """Round frames (count, size, size) that together fill the unit ball's volume."""
     return np.full((count, size, size), np.eye(size) * count ** (-1.0 / size))
 
 

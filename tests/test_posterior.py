@@ -257,9 +257,7 @@ def test_sampled_amplitudes_are_measured_about_their_regression(contrast, error)
     posterior, (bin,) = problem_of(dataset(contrast=contrast, error=error), "double_exponential", "robust")
     z = jnp.array([0.3, -0.2, 0.4, 0.0, 0.0])
     _, values, _ = posterior.curve(z, bin)
-    tau, slow, fast, share = (
-        np.asarray(v) for v in (bin.tau, *(values[name] for name in ("rate", "rate_fast", "fraction")))
-    )
+    tau, slow, fast, share = map(np.asarray, (bin.tau, values["rate"], values["rate_fast"], values["fraction"]))
     shape = (share * np.exp(-fast * tau) + (1.0 - share) * np.exp(-slow * tau)) ** 2
     (mean_c, sd_c), (mean_b, sd_b) = (posterior.amplitude_prior(name, bin) for name in ("contrast", "baseline"))
     columns = np.stack([shape * bin.unit, bin.unit], axis=1)
