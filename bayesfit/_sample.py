@@ -33,24 +33,10 @@ LARGEST_DEEP_SHARE = 0.01  # of trees at their largest depth
 LEAST_JUMPED = 0.2  # share of global moves taken that makes up for such trees
 FEWEST_DRAWS = 4  # that have an R-hat
 HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
-PATIENCE = (
-    400,
-    800,
-    800,
-    1_600,
-    1_600,
-    8_000,
-    32_000,
-)  # transitions of a chain, after which its bin begins again or ends
-CAREFUL = (
-    0.0,
-    0.9,
-    0.9,
-    0.95,
-    0.95,
-    0.98,
-    0.98,
-)  # least acceptance rate that the step size aims at, attempt by attempt
+# Attempt by attempt, that of bins whose survey tells the whole last: transitions of a chain after which a bin begins
+# again or ends, and the least acceptance rate that the step size aims at.
+PATIENCE = 400, 800, 800, 1_600, 1_600, 8_000, 32_000
+CAREFUL = 0.0, 0.9, 0.9, 0.95, 0.95, 0.98, 0.98
 STATS = {  # what a draw that was not made has
     "potential": np.float64(np.nan),
     "energy": np.float64(np.nan),
@@ -307,9 +293,8 @@ class Sampling:
         u = flight.kept(self.schedule)[..., : len(self.posterior.names)]
         old = jax.tree.map(lambda array: array[flight.bin], self.estimates)
         seen = flight.seen or [old.center + old.seen @ old.frame.T]
-        new = readapt(
-            old, u, np.linalg.solve(old.frame, (np.concatenate(seen) - old.center).T).T, len(held(self.posterior))
-        )
+        before = np.linalg.solve(old.frame, (np.concatenate(seen) - old.center).T).T
+        new = readapt(old, u, before, len(held(self.posterior)))
         if old.seen.size:
             flight.seen = [*seen, old.center + u.reshape(-1, u.shape[-1]) @ old.frame.T]
         for whole, part in zip(jax.tree.leaves(self.estimates), jax.tree.leaves(new), strict=True):
