@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from bayesfit._compare import compare as compare
     from bayesfit._curves import curves as curves
     from bayesfit._datasets import one_dataset as one_dataset
+    from bayesfit._describe import describe as describe
     from bayesfit._errors import BayesfitError as BayesfitError
     from bayesfit._errors import InputError as InputError
     from bayesfit._errors import ModelError as ModelError
@@ -46,6 +47,7 @@ _HOMES = {
     "compare": "_compare",
     "curves": "_curves",
     "one_dataset": "_datasets",
+    "describe": "_describe",
     "BayesfitError": "_errors",
     "InputError": "_errors",
     "ModelError": "_errors",

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bayesfit import _describe
 from bayesfit._check import over_all, speckle_evidence
 from bayesfit._curves import by_bin, error_audit
 from bayesfit._devices import take
@@ -307,6 +308,7 @@ def _attrs(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> dict[
         "model_source": source_of(model),
         "model_options": json.dumps(model.options),
         "convention": CONVENTION,
+        "understood": "\n".join(_describe.describe(curves)),
         "input_file": curves.attrs.get("file", ""),
         "input_sha256": curves.attrs.get("sha256", ""),
         "settings": as_text(settings),

@@ -58,7 +58,7 @@ def run(
     from bayesfit._noise import get_noise
     from bayesfit._registry import get_model, get_pipeline
     from bayesfit._report import tally
-    from bayesfit._run import one_output, outputs, run_file, run_together, without_errors_of_others
+    from bayesfit._run import fit_files, one_output, outputs, read_all, without_errors_of_others
 
     get_noise(settings.noise)
     if settings.model is not None:
@@ -74,8 +74,9 @@ def run(
     paths = [one_output(files, output, str(settings.together))] if whole else outputs(files, output)
     for file, path in zip(files, paths, strict=not whole):
         try:
-            show = sys.stderr.isatty()
-            result = run_together(files, path, settings, show) if whole else run_file(file, path, settings, show)
+            datasets = read_all(files if whole else [file], settings)
+            _print_understood(datasets)
+            result = fit_files(datasets, path, settings, sys.stderr.isatty())
         except BayesfitError as error:
             typer.echo(f"error: {error}" if error.file else f"error: {file}: {error}", err=True)
             code, refused = FAILED, refused + isinstance(error, SettingsError)
@@ -91,6 +92,48 @@ def run(
         if "ok" not in verdicts and code == DONE:
             code = NONE_OK
     raise typer.Exit(WRONG_USE if refused == len(paths) else code)
+
+
+def _print_understood(datasets: list[xr.Dataset]) -> None:
+    """Two lines for each dataset: what its file was taken for."""
+    from bayesfit._describe import describe
+
+    for data in datasets:
+        typer.echo(f"{data.attrs['file']}: " + "\n  ".join(describe(data)))
+
+
+@app.command()
+def inspect(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE|FOLDER...", help="Files of correlation data, or folders.")
+    ],
+    pipeline: Annotated[str | None, typer.Option(help="Pipeline by name, instead of recognising the file.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings in TOML.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, as key=value (units.tau=us); may be repeated.")
+    ] = None,
+) -> None:
+    """Say what each file would be taken for, without fitting: layout, bins, ranges and units of q and tau, errors,
+    masked points, what is left out.
+
+    Exit code: 0 every file named can be read, and at least one of each folder; 1 otherwise.
+    """
+    from bayesfit._run import files_of, read_all
+    from bayesfit._settings import load_settings
+
+    settings = load_settings(config, set_ or (), pipeline=pipeline)
+    failed = False
+    for given in files:
+        read, found = 0, files_of(given)
+        for file in found:
+            try:
+                _print_understood(read_all([file], settings))
+                read += 1
+            except BayesfitError as error:
+                said = str(error) if error.file else f"{file}: {error}"
+                typer.echo(f"not read: {said}" if given.is_dir() else f"error: {said}", err=not given.is_dir())
+        failed |= read < (1 if given.is_dir() else len(found))
+    raise typer.Exit(FAILED if failed else DONE)
 
 
 def _drawn_beside(result: xr.DataTree, path: Path) -> bool:

@@ -20,7 +20,8 @@ MASKED = {
     "masked_error": "g2_err is zero, negative, not finite or denormal",
     "masked_value": "g2 is not finite, or stands for a missing value (-999, -9999, ...)",
     "masked_delay": "tau is 0",
-    "masked_skipped": "left out on request",
+    "masked_skipped": "one of the first delays, left out on request",
+    "masked_range": "tau is outside tau_min to tau_max",
 }
 
 
@@ -36,6 +37,8 @@ def curves(
     contrast_prior: str = CONTRAST_PRIOR,
     baseline_prior: str | None = None,
     skip_first: int = 0,
+    tau_min: Any = None,
+    tau_max: Any = None,
     pipeline: str = "table",
     file: str | None = None,
     attrs: dict[str, str | float] | None = None,
@@ -52,6 +55,7 @@ def curves(
         baseline_reference: 1 where the values are g2, 0 where they are g2 - 1.
         contrast_prior, baseline_prior: priors of the amplitudes for this kind of data.
         skip_first: how many of the first delays to leave out.
+        tau_min, tau_max: delays outside this range are left out; a number or one per bin (q_bin,), has unit s.
         pipeline: name of the pipeline whose derived quantities `fit` adds ("" for none).
         file: where the data come from, for messages.
         attrs: more attributes, strings or numbers.
@@ -83,6 +87,7 @@ def curves(
     order = np.argsort(x, kind="stable")
     x, values, errors = x[order], values[:, order], errors[:, order]
     causes = _masks(x, values, errors, delays, skip_first)
+    causes["masked_range"] = outside(x, len(values), tau_min, tau_max, file) & ~np.any(list(causes.values()), axis=0)
     valid = ~np.any(list(causes.values()), axis=0)
     _check_any_left(values, errors, valid, file)
     dims = ("q_bin", "tau")
@@ -111,6 +116,58 @@ def curves(
         },
     )
     return data
+
+
+def outside(tau: np.ndarray, bins: int, tau_min: Any, tau_max: Any, file: str | None = None) -> np.ndarray:
+    """Which delays lie outside the range of each bin (bins, tau); None on either side is no limit.
+
+    Raises:
+        InputError: a limit is negative or NaN, or there is neither one nor one per bin.
+    """
+    low = _limit(0.0 if tau_min is None else tau_min, bins, "tau_min", file)
+    high = _limit(np.inf if tau_max is None else tau_max, bins, "tau_max", file)
+    return (tau < low) & (tau_min is not None) | (tau > high)
+
+
+def _limit(given: Any, bins: int, field: str, file: str | None) -> np.ndarray:
+    """A limit of the delays [s] as (bins, 1), or (1, 1) where one holds for all bins."""
+    limit = np.atleast_1d(_real(given, field, file, []))
+    if limit.shape not in ((1,), (bins,)):
+        raise InputError(
+            f"expected one number, or one for each of {bins} bins, got {limit.shape}", file=file, field=field
+        )
+    if not np.all(limit >= 0):
+        raise InputError(f"got {limit[~(limit >= 0)][0]:g}", file=file, field=field, remedy="It is a delay, in s")
+    return limit[:, None]
+
+
+def within(data: xr.Dataset, skip_first: int = 0, tau_min: Any = None, tau_max: Any = None) -> xr.Dataset:
+    """The dataset without its first `skip_first` delays and without those outside `tau_min` to `tau_max` [s], counted
+    per bin as `masked_skipped` and `masked_range`.
+
+    Raises:
+        InputError: nothing is left, or a limit is impossible.
+    """
+    file = data.attrs.get("file") or None
+    first = np.broadcast_to(np.arange(data.sizes["tau"]) < skip_first, data.valid.shape)
+    data = _masked(data, "masked_skipped", first)
+    data = _masked(data, "masked_range", outside(data.tau.values, data.sizes["q_bin"], tau_min, tau_max, file))
+    if not data.valid.any():
+        given = {"skip_first": skip_first, "tau_min": tau_min, "tau_max": tau_max}
+        field = ", ".join(name for name, value in given.items() if value is not None and np.any(value))
+        raise InputError(f"leaves no point of {data.sizes['tau']} delays", field=field, file=file)
+    return data
+
+
+def _masked(data: xr.Dataset, cause: str, points: np.ndarray) -> xr.Dataset:
+    """The dataset with these points (q_bin, tau) masked for this cause."""
+    lost = data.valid & points
+    if not lost.any():
+        return data
+    counted = data[cause] if cause in data else xr.zeros_like(data.q_bin)
+    return data.assign({"valid": (data.valid & ~points).assign_attrs(data.valid.attrs)}).assign(
+        {cause: (counted + lost.sum("tau")).assign_attrs(long_name=MASKED[cause])}
+    )
 
 
 def by_bin(data: xr.Dataset) -> xr.Dataset:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import xarray as xr
 
+READING = ("columns", "units", "layout", "sheet", "optics", "tau_min", "tau_max")
+
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
@@ -17,15 +19,18 @@ class Pipeline:
         name: how users call it.
         recognise: `path -> None` where the file's content is of this kind, else what is missing, in a few words.
             Looks at the content, never at the name, and does not raise.
-        read: `path -> Dataset` as `bayesfit.curves` returns it.
+        read: `path -> Dataset` as `bayesfit.curves` returns it, with what was understood in its attributes: `layout`,
+            `tau_unit`, `q_unit`, `errors_from` and `left_out`, in words, where there is something to say.
         derive: `(posterior, curves) -> Dataset` of derived quantities with units in attrs; `posterior` holds every
             parameter with dims (chain, draw, q_bin), fixed ones as (q_bin,). None where there are none.
         model: the model to fit where the user names none.
+        options: names of the settings of reading that `read` takes as keyword arguments, of `READING`.
     """
 
     name: str
     recognise: Callable[[Path], str | None]
-    read: Callable[[Path], xr.Dataset]
+    read: Callable[..., xr.Dataset]
     derive: Callable[[xr.Dataset, xr.Dataset], xr.Dataset] | None = None
     model: str = "stretched_exponential"
     description: str = ""
+    options: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""One file of a run: read it, fit it, save the result beside its name."""
+"""The steps of a run: read files, fit them one by one or together, save each result beside its name."""
 
 from __future__ import annotations
 
@@ -19,18 +19,33 @@ from bayesfit.pipelines._stokes_einstein import parse_sample, stokes_einstein
 from bayesfit.pipelines.table import table_of
 
 
-def run_file(path: Path, output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
-    """Fit one file and save the result at `output`, with what follows from the `sample` of the settings.
+def read_all(paths: list[Path], settings: RunSettings) -> list[xr.Dataset]:
+    """What the files hold, read as the settings say.
 
     Raises:
-        BayesfitError: the file or the settings cannot be used; nothing is saved, or the fit alone, as the message says.
+        BayesfitError: a file cannot be used, or what the settings say of the specimen cannot.
     """
-    data = without_first(read(path, settings.pipeline), settings.skip_first)
-    if settings.sample:
-        parse_sample(settings.sample, data.attrs, file=path)
-    model = settings.model or get_pipeline(data.attrs["pipeline"]).model
-    result = fit(data, model, progress=progress, **settings.for_fit)
-    return _saved(result, path, output, settings)
+    datasets = [read(path, **settings.for_read) for path in paths]
+    for path, data in zip(paths, datasets, strict=True):
+        if settings.sample:
+            parse_sample(settings.sample, data.attrs, file=path)
+    return datasets
+
+
+def fit_files(datasets: list[xr.Dataset], output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
+    """Fit the only dataset, or several as one: as a series, their average, or all bins of them; save the result at
+    `output`, with what follows from the `sample` of the settings.
+
+    Raises:
+        BayesfitError: the data or the settings cannot be used; nothing is saved, or the fit alone, as the message says.
+    """
+    first, options = datasets[0], {**settings.for_fit, "progress": progress}
+    model = settings.model or get_pipeline(first.attrs["pipeline"]).model
+    if settings.together == "series":
+        result = series(datasets, model, names=settings.names, carry=settings.carry, **options)
+    else:
+        result = fit(_as_one(datasets, settings) if settings.together else first, model, **options)
+    return _saved(result, Path(first.attrs["file"]), output, settings)
 
 
 def _saved(result: xr.DataTree, path: Path, output: Path, settings: RunSettings) -> xr.DataTree:
@@ -46,25 +61,6 @@ def _saved(result: xr.DataTree, path: Path, output: Path, settings: RunSettings)
         raise InputError(str(error), file=path, remedy=f"The fit alone is in {output}") from error
     save(result, output)
     return result
-
-
-def run_together(paths: list[Path], output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
-    """Fit several files as one: their average, all bins of all of them, or a series; save the result at `output`.
-
-    Raises:
-        BayesfitError: a file or the settings cannot be used; nothing is saved, or the fit alone, as the message says.
-    """
-    datasets = [without_first(read(path, settings.pipeline), settings.skip_first) for path in paths]
-    for path, data in zip(paths, datasets, strict=True):
-        if settings.sample:
-            parse_sample(settings.sample, data.attrs, file=path)
-    model = settings.model or get_pipeline(datasets[0].attrs["pipeline"]).model
-    options = {**settings.for_fit, "progress": progress}
-    if settings.together == "series":
-        result = series(datasets, model, names=settings.names, carry=settings.carry, **options)
-    else:
-        result = fit(_as_one(datasets, settings), model, **options)
-    return _saved(result, paths[0], output, settings)
 
 
 def _as_one(datasets: list[xr.Dataset], settings: RunSettings) -> xr.Dataset:
@@ -88,16 +84,21 @@ def _repeats(datasets: list[xr.Dataset]) -> list[list[xr.Dataset]]:
     return found
 
 
-def without_first(data: xr.Dataset, count: int) -> xr.Dataset:
-    """The dataset with its first `count` delays left out, counted per bin as `masked_skipped`."""
-    if count == 0:
-        return data
-    first = xr.zeros_like(data.valid) | (xr.DataArray(range(data.sizes["tau"]), dims="tau") < count)
-    left = data.valid & ~first
-    if not left.any():
-        raise InputError(f"leaves no point of {data.sizes['tau']} delays", field="skip_first", file=data.attrs["file"])
-    skipped = data["masked_skipped"] + (data.valid & first).sum("tau")
-    return data.assign(valid=left.assign_attrs(data.valid.attrs), masked_skipped=skipped)
+def files_of(path: Path) -> list[Path]:
+    """The file itself, or the regular files of a folder by name, hidden ones and twin files of errors left aside.
+
+    Raises:
+        InputError: a folder that is empty, or cannot be listed.
+    """
+    if not path.is_dir():
+        return [path]
+    try:
+        files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    except OSError as error:
+        raise InputError(f"cannot be listed: {error.strerror}", file=path) from error
+    if not files:
+        raise InputError("the folder holds no files", file=path)
+    return without_errors_of_others(files)
 
 
 def without_errors_of_others(files: list[Path]) -> list[Path]:

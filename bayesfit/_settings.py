@@ -29,6 +29,8 @@ Integer = Annotated[int, BeforeValidator(_plain_integer)]
 
 
 TOGETHER = ("together", "names", "carry", "level")  # settings of several files as one
+READING = ("skip_first", "tau_min", "tau_max", "columns", "units", "layout", "sheet", "optics")  # of what a file holds
+Delay = Annotated[float, Field(ge=0)] | list[Annotated[float, Field(ge=0)]]  # one, or one per bin; has unit s
 
 
 class Strict(BaseModel):
@@ -63,6 +65,13 @@ class RunSettings(FitSettings):
     model: str | dict[str, Any] | None = None
     pipeline: str | None = None
     skip_first: Annotated[Integer, Field(ge=0)] = 0
+    tau_min: Delay | None = None
+    tau_max: Delay | None = None
+    columns: dict[str, str | int] = {}
+    units: dict[str, str] = {}
+    layout: str | None = None
+    sheet: str | int | None = None
+    optics: dict[str, float | int] = {}
     priors: dict[str, str | dict[str, Any]] = {}
     fixed: dict[str, float | int | list[float | int]] = {}
     across: dict[str, str | dict[str, Any]] = {}
@@ -75,7 +84,12 @@ class RunSettings(FitSettings):
     @property
     def for_fit(self) -> dict[str, Any]:
         """The keyword arguments of `bayesfit.fit`, the model aside."""
-        return self.model_dump(exclude={"model", "pipeline", "skip_first", "sample", *TOGETHER})
+        return self.model_dump(exclude={"model", "pipeline", "sample", *READING, *TOGETHER})
+
+    @property
+    def for_read(self) -> dict[str, Any]:
+        """The keyword arguments of `bayesfit.read`."""
+        return self.model_dump(include={"pipeline", *READING})
 
 
 def _explained(error: ValidationError, kind: type[BaseModel]) -> SettingsError:

@@ -17,7 +17,7 @@ SAME_Q = 1e-3  # relative: instruments read an angle back to about this
 SAME_PHI = 0.1  # degree
 SAME_DELAY = 1e-6  # relative: delays of one correlator, as files round them
 AGREED = ("pipeline", "delays", "contrast_prior", "baseline_prior")
-JOINED = ("notes", "repeats_left_out")
+JOINED = ("notes", "left_out", "repeats_left_out")
 FILLED = {"b": False, "i": 0, "u": 0, "f": np.nan}
 
 Array = np.ndarray

@@ -140,13 +140,16 @@ def _decoded(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def per_angstrom(units: str) -> float:
-    """Factor from a unit of q to 1/angstrom: 0.1 for the inverse nanometre; 1 where the unit is unknown or not said."""
+def per_angstrom(units: str) -> tuple[float, str]:
+    """Factor from a unit of q to 1/angstrom, 0.1 for the inverse nanometre, and the unit in words; the factor is 1
+    where the unit is not said or not known, which the words then say."""
     for word in re.findall(r"[^\W\d_]+", units.lower()):
         for length, factor in PER_ANGSTROM.items():
             if re.fullmatch(length, word):
-                return factor
-    return 1.0
+                return factor, f"1/{word}"
+    if re.search(r"angstrom|å|\ba\b", units.lower()):
+        return 1.0, "1/angstrom"
+    return 1.0, f"1/angstrom, assumed: the file says {units!r}" if units.strip() else "1/angstrom, assumed: not stated"
 
 
 def _memory() -> float:

@@ -35,7 +35,12 @@ def read(path: Path) -> xr.Dataset:
     with h5py.File(path, "r") as file:
         layout, collect = ("current", _current) if missing_in(path, CURRENT) is None else ("older", _older)
         arrays, notes = collect(Reader(file, path))
-        data = curves(**arrays, file=str(path), attrs={"layout": layout}, **PRIORS)
+        units = {
+            "layout": f"APS 8-ID, {layout} layout",
+            "tau_unit": arrays.pop("tau_unit"),
+            "q_unit": arrays.pop("q_unit"),
+        }
+        data = curves(**arrays, file=str(path), attrs=units, **PRIORS)
         return data.assign_attrs(notes="; ".join(filter(None, [data.attrs["notes"], *notes])))
 
 
@@ -43,17 +48,19 @@ def _current(reader: Reader) -> tuple[Arrays, list[str]]:
     frame_time = reader.positive("entry/instrument/detector_1/frame_time")
     stride = reader.positive("xpcs/multitau/config/stride_frame", default=1.0)
     average = reader.positive("xpcs/multitau/config/avg_frame", default=1.0)
-    tau = reader.vector(CURRENT[2]) * frame_time * stride * average
+    frame = frame_time * stride * average
+    tau = reader.vector(CURRENT[2]) * frame
     g2, g2_err = reader.pair(CURRENT[0], CURRENT[1], tau.size)
-    q, phi, notes = _bins(reader, len(g2))
-    return {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi}, notes
+    q, phi, unit, notes = _bins(reader, len(g2))
+    said = {"tau_unit": f"frames of {frame:.6g} s", "q_unit": unit}
+    return {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi, **said}, notes
 
 
-def _bins(reader: Reader, bins: int) -> tuple[np.ndarray | None, np.ndarray | None, list[str]]:
-    """q [1/angstrom] and phi [degree] of each column of g2."""
+def _bins(reader: Reader, bins: int) -> tuple[np.ndarray | None, np.ndarray | None, str, list[str]]:
+    """q [1/angstrom] and phi [degree] of each column of g2, the unit of q in the file, and notes."""
     qmap = "xpcs/qmap/"
     if not reader.has(qmap + "dynamic_v_list_dim0"):
-        return None, None, ["the file has no q map: q and phi are unknown"]
+        return None, None, "", ["the file has no q map: q and phi are unknown"]
     first, second = reader.vector(qmap + "dynamic_v_list_dim0"), np.array([np.nan])
     if reader.has(qmap + "dynamic_v_list_dim1"):
         second = reader.vector(qmap + "dynamic_v_list_dim1")
@@ -61,10 +68,11 @@ def _bins(reader: Reader, bins: int) -> tuple[np.ndarray | None, np.ndarray | No
     flat = [np.repeat(first, second.size)[mapping], np.tile(second, first.size)[mapping]]
     names = [name.strip().lower() for name in reader.strings(qmap + "map_names")] or ["q", "phi"]
     if "q" not in names[:2]:
-        return None, None, [f"the map is in {', '.join(names)}, not in q and phi: q and phi are unknown"]
+        return None, None, "", [f"the map is in {', '.join(names)}, not in q and phi: q and phi are unknown"]
     units = dict(zip(names, reader.strings(qmap + "map_units"), strict=False))
     values = dict(zip(names, flat, strict=False))
-    return values["q"] * per_angstrom(units.get("q", "")), values.get("phi"), []
+    factor, unit = per_angstrom(units.get("q", ""))
+    return values["q"] * factor, values.get("phi"), unit, []
 
 
 def _mapping(reader: Reader, field: str, bins: int, size: int) -> np.ndarray:
@@ -85,7 +93,8 @@ def _mapping(reader: Reader, field: str, bins: int, size: int) -> np.ndarray:
 
 
 def _older(reader: Reader) -> tuple[Arrays, list[str]]:
-    tau = reader.vector(OLDER[2]) * reader.positive("measurement/instrument/detector/exposure_period")
+    frame = reader.positive("measurement/instrument/detector/exposure_period")
+    tau = reader.vector(OLDER[2]) * frame
     g2, g2_err = reader.pair(OLDER[0], OLDER[1], tau.size)
     q = reader.vector("xpcs/dqlist") if reader.has("xpcs/dqlist") else None
     phi = reader.vector("xpcs/dphilist") if reader.has("xpcs/dphilist") else None
@@ -95,7 +104,8 @@ def _older(reader: Reader) -> tuple[Arrays, list[str]]:
     if phi is not None and phi.size != len(g2):
         notes.append(f"xpcs/dphilist has {phi.size} entries for {len(g2)} columns of g2: phi is unknown")
         phi = None
-    return {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi}, notes
+    said = {"tau_unit": f"frames of {frame:.6g} s", "q_unit": ""}
+    return {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi, **said}, notes
 
 
 pipeline = Pipeline(

@@ -36,29 +36,37 @@ def recognise(path: Path) -> str | None:
 def read(path: Path) -> xr.Dataset:
     with h5py.File(path, "r") as file:
         reader = Reader(file, path)
-        tau = _delays(reader)
+        tau, tau_unit = _delays(reader)
         bins_first = text(file[NEEDED[0]].attrs.get("storage_mode")) == "one_array_q_first"
         g2, g2_err = reader.pair(NEEDED[0], NEEDED[1], tau.size, bins_first)
+        q, q_unit = _list(reader, "dynamic_q_list", len(g2))
+        phi, _ = _list(reader, "dynamic_phi_list", len(g2))
+        reference = _flag(reader, "baseline_reference")
         return curves(
             tau,
             g2,
             g2_err,
-            q=_list(reader, "dynamic_q_list", len(g2)),
-            phi=_list(reader, "dynamic_phi_list", len(g2)),
+            q=None if q is None else q * per_angstrom(q_unit)[0],
+            phi=phi,
             file=str(path),
             skip_first=1 - _flag(reader, "first_point_for_fit"),
             contrast_prior="TruncatedNormal(0.15, 0.2, low=0)",
-            baseline_reference=_flag(reader, "baseline_reference"),
+            baseline_reference=reference,
+            attrs={
+                "layout": "NXxpcs, g2" if reference else "NXxpcs, g2 - 1",
+                "tau_unit": tau_unit,
+                "q_unit": "no dynamic_q_list" if q is None else per_angstrom(q_unit)[1],
+            },
         )
 
 
-def _delays(reader: Reader) -> np.ndarray:
-    """Delays in s; in frames they are multiplied by the detector's frame time."""
+def _delays(reader: Reader) -> tuple[np.ndarray, str]:
+    """Delays in s, and the unit in which the file has them; frames are multiplied by the detector's frame time."""
     delays = reader.vector(NEEDED[2])
     units = text(reader.file[NEEDED[2]].attrs.get("units")).strip().lower()
     for seconds, names in SECONDS.items():
         if units in names:
-            return delays * seconds
+            return delays * seconds, units
     if units not in FRAMES:
         raise InputError(
             f"unknown unit {units!r}", file=reader.path, field=NEEDED[2], remedy="Expected frames, s, ms, us or ns"
@@ -71,7 +79,8 @@ def _delays(reader: Reader) -> np.ndarray:
             field=NEEDED[2],
             remedy=f"Add {FRAME_TIMES[0]}",
         )
-    return delays * reader.positive(found[0])
+    frame_time = reader.positive(found[0])
+    return delays * frame_time, f"frames of {frame_time:.6g} s"
 
 
 def _flag(reader: Reader, name: str) -> int:
@@ -85,15 +94,15 @@ def _flag(reader: Reader, name: str) -> int:
     return 1
 
 
-def _list(reader: Reader, name: str, bins: int) -> np.ndarray | None:
+def _list(reader: Reader, name: str, bins: int) -> tuple[np.ndarray | None, str]:
+    """A number per bin and its unit as the file states it; None where there is no such list."""
     field = f"entry/instrument/masks/{name}"
     if not reader.has(field):
-        return None
+        return None, ""
     values = reader.vector(field)
     if values.size != bins:
         raise InputError(f"has {values.size} entries for {bins} columns of g2", file=reader.path, field=field)
-    units = text(reader.file[field].attrs.get("units"))
-    return values * (per_angstrom(units) if name == "dynamic_q_list" else 1.0)
+    return values, text(reader.file[field].attrs.get("units"))
 
 
 pipeline = Pipeline(

@@ -16,7 +16,7 @@ import pytest
 import bayesfit
 from bayesfit._carry import carried_bins, spread_factor
 from bayesfit._prepare import prepare
-from bayesfit._run import one_output, run_together
+from bayesfit._run import fit_files, one_output, read_all
 from bayesfit._settings import RunSettings
 
 TAU = np.geomspace(1e-3, 10.0, 40)
@@ -330,5 +330,5 @@ def test_several_files_as_one_on_the_command_line(steps, tmp_path):
     loaded.attrs["datasets_left_out"] = "at_2"
     assert "interrupted: not fitted were at_2" in call("show", bayesfit.save(loaded, tmp_path / "short.nc")).stdout
     settings = RunSettings(together="average_stack", noise="stated", draws=DRAWS)
-    stacked = run_together(files, tmp_path / "stacked.nc", settings, progress=False)
+    stacked = fit_files(read_all(files, settings), tmp_path / "stacked.nc", settings, progress=False)
     assert stacked["constant_data"].repeats_used.values.tolist() == [2] * 3

@@ -202,7 +202,7 @@ def test_older_layout_without_lists(read):
 
 
 def test_a_file_with_both_layouts_is_read_as_the_current_one(read):
-    assert read({**older(), **current()}).attrs["layout"] == "current"
+    assert read({**older(), **current()}).attrs["layout"] == "APS 8-ID, current layout"
 
 
 WRONG = {
