@@ -5,7 +5,8 @@
 
 The cases are small fits: every model with every noise model, a joint fit, a law, a series. Bits depend on the processor
 and on the versions of the libraries, so that hashes kept in a file would say little; `--against` runs both codes on the
-same machine, the older one from a temporary worktree. `--only PART` takes the cases whose names hold this part.
+same machine, the older one from a temporary worktree. `--only PART` takes the cases whose names hold this part. Each model
+has a process of its own, since a process may map a limited number of pieces of memory.
 """
 
 import argparse
@@ -79,19 +80,22 @@ def digest(result):
     return found.hexdigest()[:16]
 
 
-def drawn(part):
-    """Print the hash of each case as soon as it is there."""
-    for name, (make, *arguments) in CASES.items():
-        if part in name:
-            print(f"{name}: {digest(make(*arguments))}", flush=True)
+def drawn(names):
+    """Print the hash of each of these cases as soon as it is there."""
+    for name in names:
+        make, *arguments = CASES[name]
+        print(f"{name}: {digest(make(*arguments))}", flush=True)
 
 
 def hashes(root, part):
-    """Case to hash, as the code at `root` draws them, in a process of its own."""
+    """Case to hash, as the code at `root` draws them."""
+    found = {}
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    command = [sys.executable, str(HERE), "--only", part]
-    lines = subprocess.run(command, env=environment, cwd=root, check=True, capture_output=True, text=True).stdout
-    return dict(line.split(": ") for line in lines.splitlines())
+    for group in dict.fromkeys(name.split()[0] for name in CASES if part in name):
+        command = [sys.executable, str(HERE), "--drawn", *(name for name in CASES if part in name and group in name)]
+        lines = subprocess.run(command, env=environment, cwd=root, check=True, capture_output=True, text=True).stdout
+        found |= dict(line.split(": ") for line in lines.splitlines())
+    return found
 
 
 def compared(commit, part):
@@ -112,7 +116,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", metavar="COMMIT")
     parser.add_argument("--only", default="", metavar="PART")
+    parser.add_argument("--drawn", nargs="+", metavar="CASE", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.against:
+    if given.drawn:
+        drawn(given.drawn)
+    elif given.against:
         sys.exit(1 if compared(given.against, given.only) else 0)
-    drawn(given.only)
+    else:
+        for case, found in hashes(ROOT, given.only).items():
+            print(f"{case}: {found}")
