@@ -5,8 +5,8 @@
 
 The cases are small fits: every model with every noise model, a joint fit, a law, a series. Bits depend on the processor
 and on the versions of the libraries, so that hashes kept in a file would say little; `--against` runs both codes on the
-same machine, the older one from a temporary worktree. `--only PART` takes the cases whose names hold this part. Each model
-has a process of its own, since a process may map a limited number of pieces of memory.
+same machine, the older one from a temporary worktree. `--only PART` takes the cases whose names hold this part. Each
+model has a process of its own, since a process may map a limited number of pieces of memory.
 """
 
 import argparse
