@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from bayesfit import _describe
-from bayesfit._check import over_all, speckle_evidence
+from bayesfit._advice import over_all
+from bayesfit._check import speckle_evidence
+from bayesfit._conflict import in_most_bins
 from bayesfit._curves import by_bin, error_audit
 from bayesfit._devices import take
-from bayesfit._noise import NOISES
+from bayesfit._first_delays import first_good_delays
 from bayesfit._point import PointEstimate, with_scaled_errors
 from bayesfit._predict import BINS, check_groups, fitted, groups
 from bayesfit._prepare import Problem
@@ -25,6 +27,16 @@ from bayesfit._verdict import NUMBERS, Evidence, Verdict, judge, unusable
 QUANTILES = 65
 DIMS = ("chain", "draw", "q_bin")
 OF_THE_INPUT = ("file", "sha256", "understood")  # attributes of the data that results keep under other names
+
+
+class Fitted(NamedTuple):
+    """What draws say of the data. `band`: posterior mean curve, its central 95 % band and the noise's sigma at the
+    data's delays; `scores`: place among the usable bins to normal scores (draw, point) of the bin's valid points;
+    `tails`: place to name to how far out in its prior each parameter of the curve lies."""
+
+    band: xr.Dataset
+    scores: dict[int, np.ndarray]
+    tails: dict[int, dict[str, float]]
 
 
 def assemble(
@@ -44,8 +56,8 @@ def assemble(
     sampled = _whole(problem, draws, usable, count, settings)
     posterior = _posterior_group(problem, sampled, curves)
     pinned = {name: ("q_bin", values[:, 0, 0]) for name, values in sampled.items() if name in _pinned(problem)}
-    band, scores = _fitted(problem, usable, draws, curves)
-    verdicts = _verdicts(problem, usable, points, mode_potential, draws, band, scores, curves, settings)
+    said = _fitted(problem, usable, draws, curves)
+    verdicts = _verdicts(problem, usable, keys, points, mode_potential, draws, said, curves, settings)
     diagnostics = _diagnostics(verdicts, problem, curves).assign(_means(draws, usable, count))
     made = {
         "posterior": posterior,
@@ -53,18 +65,22 @@ def assemble(
         "observed_data": curves[["g2"]],
         "constant_data": curves.drop_vars("g2").assign(pinned),
         "point_estimate": classical_fit(problem, usable, points, count),
-        "fit_curve": band,
-        "diagnostics": diagnostics.assign_attrs(_pooled(diagnostics, settings.noise, curves)),
+        "fit_curve": said.band,
+        "diagnostics": diagnostics.assign_attrs(_of_dataset(verdicts, diagnostics, settings.noise, curves)),
         **groups(check_groups(settings.include), problem, usable, keys, sampled, curves),
     }
     return tree(made, curves, _attrs(curves, problem, settings))
 
 
-def _pooled(diagnostics: xr.Dataset, noise: str, curves: xr.Dataset) -> dict[str, str]:
-    """What the residuals of all bins together say of the noise model."""
-    refuted, to_try = over_all(diagnostics, noise)
-    suits = to_try and to_try != noise and (curves.attrs.get("delays", 1) or not NOISES[to_try].delays)
-    return {"refuted": refuted, "noise_to_try": to_try if suits else ""}
+def _of_dataset(
+    verdicts: list[Verdict], diagnostics: xr.Dataset, noise: str, curves: xr.Dataset
+) -> dict[str, str | float]:
+    """What all bins together say of noise model, range of delays and priors, and in one line what to try."""
+    refuted, found = over_all(diagnostics, noise, bool(curves.attrs.get("delays", 1)))
+    judged = sum(verdict.name != "unusable_data" for verdict in verdicts)
+    conflict = in_most_bins([verdict.conflicts for verdict in verdicts], judged)
+    words = "; ".join(filter(None, (refuted, found.words, conflict)))
+    return {"refuted": refuted, "noise_to_try": found.noise, "tau_min_to_try": found.tau_min, "advice": words}
 
 
 def _means(draws: Draws | None, usable: np.ndarray, count: int) -> dict[str, Any]:
@@ -175,29 +191,29 @@ def classical_fit(problem: Problem, usable: np.ndarray, points: PointEstimate | 
     return xr.Dataset(variables)
 
 
-def _fitted(
-    problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr.Dataset
-) -> tuple[xr.Dataset, dict[int, np.ndarray]]:
-    """Posterior mean curve, its central 95 % band and the noise's sigma at the data's delays; and for each place among
-    the usable bins the normal scores (draw, point) of its valid points."""
+def _fitted(problem: Problem, usable: np.ndarray, draws: Draws | None, curves: xr.Dataset) -> Fitted:
+    """What the draws say of the data."""
     count, length = curves.sizes["q_bin"], curves.sizes["tau"]
-    arrays, scores = np.full((4, count, length), np.nan), {}
+    arrays = np.full((4, count, length), np.nan)
+    scores, tails = {}, {}
     if draws is not None and draws.values:
-        for place, (summaries, score) in fitted(problem, usable, draws.values, draws.done):
+        for place, (summaries, score, tail) in fitted(problem, usable, draws.values, draws.done):
             arrays[:, usable[place]] = summaries[:, :length]
             scores[place] = score[:, :length][:, curves.valid.values[usable[place]]]
+            tails[place] = {name: float(p) for name, p in tail.items()}
     names = ("mean", "lower", "upper", "sigma")
-    return xr.Dataset({name: (("q_bin", "tau"), array) for name, array in zip(names, arrays, strict=True)}), scores
+    band = xr.Dataset({name: (("q_bin", "tau"), array) for name, array in zip(names, arrays, strict=True)})
+    return Fitted(band, scores, tails)
 
 
 def _verdicts(
     problem: Problem,
     usable: np.ndarray,
+    keys: np.ndarray,
     points: PointEstimate | None,
     mode_potential: np.ndarray | None,
     draws: Draws | None,
-    band: xr.Dataset,
-    scores: dict[int, np.ndarray],
+    said: Fitted,
     curves: xr.Dataset,
     settings: FitSettings,
 ) -> list[Verdict]:
@@ -208,12 +224,14 @@ def _verdicts(
         return verdicts
     names = [*problem.posterior.names, *problem.posterior.marginal]
     prior = _prior_quantiles(problem, usable, points)
-    evidence = _speckle_evidence(problem, usable, scores, curves)
+    delays = bool(curves.attrs.get("delays", 1))
+    evidence = _speckle_evidence(problem, usable, said.scores, curves)
+    tau_min = first_good_delays(problem, usable, keys, said.scores if delays else {})
     classical = classical_fit(problem, usable, points, len(problem.points))
     for place, bin in enumerate(usable):
         made = int(draws.done[place])
         valid = curves.valid.values[bin]
-        residual = (curves.g2.values[bin] - band["mean"].values[bin])[valid] / curves.g2_err.values[bin][valid]
+        residual = (curves.g2.values[bin] - said.band["mean"].values[bin])[valid] / curves.g2_err.values[bin][valid]
         stats = {name: array[place][:, :made] for name, array in draws.stats.items()}
         verdicts[bin] = judge(
             Evidence(
@@ -226,12 +244,14 @@ def _verdicts(
                 mode_potential=float(mode_potential[place]),
                 sampled=len(problem.posterior.names),
                 prior_quantiles={name: quantiles[place] for name, quantiles in prior.items()},
+                prior_tails=said.tails.get(place, {}),
                 noise=problem.posterior.noise.name,
-                scores=scores.get(place, np.zeros((0, int(valid.sum())))),
+                scores=said.scores.get(place, np.zeros((0, int(valid.sum())))),
                 speckle_evidence=float(evidence[bin]),
                 chi2=float(np.sum(residual**2)),
                 tau=curves.tau.values[valid],
-                delays=bool(curves.attrs.get("delays", 1)),
+                delays=delays,
+                tau_min=float(tau_min[place]),
                 free=needed,
                 contrast=_number(classical, "contrast", bin),
                 contrast_sd=_number(classical, "contrast_sd", bin),
@@ -285,16 +305,21 @@ def _diagnostics(verdicts: list[Verdict], problem: Problem, curves: xr.Dataset) 
         group[name] = ("q_bin", np.array([v.numbers[name] for v in verdicts]), {"long_name": words})
     group["noise_to_try"] = (
         "q_bin",
-        np.array([v.noise_to_try for v in verdicts], dtype=object),
+        np.array([v.advice.noise for v in verdicts], dtype=object),
         {"long_name": "noise model to try where the residuals refute the one chosen"},
     )
-    names = [*problem.posterior.curve_names, *problem.posterior.marginal]
-    contractions = [[v.contractions.get(name, np.nan) for name in names] for v in verdicts]
-    group["contraction"] = (
-        ("q_bin", "parameter"),
-        np.array(contractions).reshape(len(verdicts), -1),
-        {"long_name": "1 - variance of the posterior over that of the prior"},
+    group["tau_min_to_try"] = (
+        "q_bin",
+        np.array([v.advice.tau_min for v in verdicts]),
+        {"long_name": "smallest delay to keep where only the first ones are off, else 0", "units": "s"},
     )
+    names = [*problem.posterior.curve_names, *problem.posterior.marginal]
+    for name, of_one, words in (
+        ("contraction", [v.contractions for v in verdicts], "1 - variance of the posterior over that of the prior"),
+        ("prior_tail", [v.prior_tails for v in verdicts], "probability under its prior of a value as far out"),
+    ):
+        rows = np.array([[one.get(parameter, np.nan) for parameter in names] for one in of_one])
+        group[name] = (("q_bin", "parameter"), rows.reshape(len(verdicts), -1), {"long_name": words})
     return group.assign_coords(parameter=np.array(names, dtype=object))
 
 

@@ -9,7 +9,6 @@ few draws far from the data would make that insensitive).
 from __future__ import annotations
 
 import numpy as np
-import xarray as xr
 from scipy import special, stats
 
 from bayesfit._noise import CORRELATED, SPECKLE, share_at
@@ -22,14 +21,6 @@ RANGES = (0.03, 0.1, 0.3, 1.0)  # decades
 TIMES = 6  # over the delay window
 
 TINY = np.finfo(float).tiny
-
-FEWEST_BINS = 5
-CLEAR = 3.0  # standard errors
-POOLED = {
-    "p_tails": ("points lie far off too often", "robust"),
-    "p_trend": ("the residuals' size changes with the delay", "smooth"),
-    "p_chi2": ("the residuals are not of the stated size", "scaled"),
-}
 
 CHECKS = {
     "p_chi2": "probability of a sum of squared residuals as far from its expectation, under the noise model",
@@ -75,36 +66,6 @@ def _likelihoods(scores: np.ndarray, valid: np.ndarray, share: np.ndarray, memor
         gain = here * load * variance / total
         mean, variance = mean + gain * off, (1.0 - gain * load) * variance
     return -0.5 * (valid.sum(axis=1)[:, None] * np.log(np.maximum(square, TINY)) + volume)
-
-
-def correlated_like(evidence: float, noise: str) -> str:
-    """The noise model to try where residuals under `noise` correlate: of "speckle" and "correlated" the likelier one,
-    or the one that is not in use."""
-    others = [name for name in (SPECKLE.name, CORRELATED.name) if name != noise]
-    return others[0] if evidence >= 0 or len(others) == 1 else others[1]
-
-
-def over_all(diagnostics: xr.Dataset, noise: str = "scaled") -> tuple[str, str]:
-    """What the residuals of all bins together refute, in words, and the noise model to try; "" where nothing.
-
-    A fault too small for any one bin shows in the mean of the neighbours' correlation over all bins, whose standard
-    error is one over the root of the number of points, or in the p-values of all bins together (Stouffer 1949; those of
-    posterior predictive checks lie closer to 1/2 than uniform ones, so that this is cautious).
-    """
-    done = diagnostics.p_correlation.notnull().values
-    if done.sum() < FEWEST_BINS:
-        return "", ""
-    points = diagnostics.points.values[done]
-    correlation = np.sum(points * diagnostics.residual_correlation.values[done]) / np.sum(points)
-    sd = 1.0 / np.sqrt(np.sum(points))
-    if abs(correlation) > CLEAR * sd:
-        words = f"over all bins, neighbouring residuals correlate ({correlation:.3f} ± {sd:.1g})"
-        return words, correlated_like(float(diagnostics.speckle_evidence.sum()), noise) if correlation > 0 else ""
-    for name, (words, to_try) in POOLED.items():
-        p = np.clip(diagnostics[name].values[done], 1e-12, 1.0 - 1e-12)
-        if -np.sum(special.ndtri(p)) / np.sqrt(p.size) > CLEAR:
-            return f"over all bins, {words}", to_try
-    return "", ""
 
 
 def neighbour_correlation(scores: np.ndarray) -> np.ndarray:

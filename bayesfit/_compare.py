@@ -11,6 +11,7 @@ from bayesfit._convergence import ess_mean
 from bayesfit._datasets import refuse_series
 from bayesfit._errors import InputError, SettingsError
 from bayesfit._result import provenance
+from bayesfit._single import as_stored
 
 Array = np.ndarray
 
@@ -95,7 +96,7 @@ def _check_groups(results: Mapping[str, xr.DataTree]) -> None:
 
 
 def _check_data(results: Mapping[str, xr.DataTree]) -> None:
-    """Every result has the data of the first, to the float32 of a saved one."""
+    """Every result has the data of the first, to the precision of a saved one."""
     (reference, first), *others = results.items()
     for name, result in others:
         for field, group in DATA.items():
@@ -113,7 +114,7 @@ def _check_data(results: Mapping[str, xr.DataTree]) -> None:
 def _field(result: xr.DataTree, field: str, group: str) -> Array:
     """One array of the data, as a saved result holds it."""
     array = result[group].dataset[field]
-    return array.transpose(*(dim for dim in ("q_bin", "tau") if dim in array.dims)).values.astype(np.float32)
+    return as_stored(array.transpose(*(dim for dim in ("q_bin", "tau") if dim in array.dims)).values)
 
 
 def _pointwise(result: xr.DataTree, valid: Array) -> Array:

@@ -18,6 +18,8 @@ from numpyro.primitives import Messenger
 
 Values = dict[str, Any]
 ABOUT = "about"  # key of what a site may say of its coordinate (`Coordinates`)
+LOW_DENSITY = 0.1  # of the usual density: below it a distribution has its tails
+USUAL_DRAWS, TAIL_DRAWS = 99, 20_000  # for the usual density; for the tails of what has no distribution function
 
 
 class Override(Messenger):
@@ -107,13 +109,18 @@ def base(fn: dist.Distribution) -> tuple[dist.Distribution, Callable[[Any], Any]
     return fn, push
 
 
-def to_coordinate(fn: dist.Distribution, value: Any) -> Any:
-    """The unconstrained coordinate of a site's value."""
+def pull(fn: dist.Distribution, value: Any) -> Any:
+    """The innermost distribution's value that a transformed one makes this value of."""
     while isinstance(fn, dist.TransformedDistribution):
         for transform in reversed(fn.transforms):
             value = transform._inverse(value)
         fn = fn.base_dist
-    return biject_to(fn.support)._inverse(value)
+    return value
+
+
+def to_coordinate(fn: dist.Distribution, value: Any) -> Any:
+    """The unconstrained coordinate of a site's value."""
+    return biject_to(base(fn)[0].support)._inverse(pull(fn, value))
 
 
 def coordinates(program: Callable[..., Any], names: tuple[str, ...], values: Mapping[str, Any], *args: Any) -> Any:
@@ -152,3 +159,36 @@ class PriorDensity(Messenger):
         if msg["type"] == "sample" and not msg["is_observed"]:
             msg["value"] = self.given[msg["name"]]
             self.found[msg["name"]] = msg["fn"].log_prob(msg["value"])
+
+
+class PriorTails(Messenger):
+    """Give every sampled site its value from a mapping, and record how far out in its prior that is (`tail`), for the
+    sites of these names."""
+
+    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any], names: tuple[str, ...]) -> None:
+        self.given, self.names = values, names
+        self.found: Values = {}
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and not msg["is_observed"]:
+            msg["value"] = self.given[msg["name"]]
+            if msg["name"] in self.names:
+                self.found[msg["name"]] = tail(msg["fn"], msg["value"])
+
+
+def tail(fn: dist.Distribution, value: Any) -> Any:
+    """Probability of a value as far out in a distribution as this one, both tails together; 1 where the density is not
+    low. Both are taken at the innermost distribution: a log-normal has the tails of its normal."""
+    if isinstance(fn, dist.Independent):
+        return jnp.min(tail(fn.base_dist, value))
+    inner, x = base(fn)[0], pull(fn, value)
+    try:
+        below = inner.cdf(x)
+        above = 1.0 - below
+    except NotImplementedError:
+        drawn = inner.sample(jax.random.key(1), (TAIL_DRAWS,))
+        below, above = jnp.mean(drawn <= x, axis=0), jnp.mean(drawn >= x, axis=0)
+    usual = jnp.median(inner.log_prob(inner.sample(jax.random.key(0), (USUAL_DRAWS,))), axis=0)
+    low = ~(inner.log_prob(x) > usual + jnp.log(LOW_DENSITY))
+    return jnp.where(low, jnp.minimum(2.0 * jnp.minimum(below, above), 1.0), 1.0)

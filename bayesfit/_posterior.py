@@ -28,7 +28,7 @@ from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jax.scipy.stats import norm
 from scipy import special
 
-from bayesfit._coordinates import ABOUT, Coordinates, Override, PriorDensity, Values, coordinates
+from bayesfit._coordinates import ABOUT, Coordinates, Override, PriorDensity, PriorTails, Values, coordinates
 from bayesfit._model import AMPLITUDES, Model
 from bayesfit._noise import SMALLEST_SCALE, Noise, Observed, Scatter
 from bayesfit._priors import build
@@ -396,6 +396,12 @@ class Posterior:
         recorder = PriorDensity(self.overridden(self.parameters, bin), values)
         recorder(bin)
         return {name: recorder.found[name] for name in self.names + self.marginal}
+
+    def prior_tails(self, values: Values, bin: Bin) -> Values:
+        """How far out in its prior each parameter of the curve lies, at constrained values; see `PriorTails`."""
+        recorder = PriorTails(self.overridden(self.parameters, bin), values, self.curve_names + self.marginal)
+        recorder(bin)
+        return recorder.found
 
     def draw_full_prior(self, key: Any, bin: Bin) -> Values:
         """A draw of every parameter from the prior, those with them that are fixed or follow from others."""

@@ -18,9 +18,11 @@ from bayesfit._errors import SettingsError, nearest
 from bayesfit._noise import Observed
 from bayesfit._posterior import Bin, Posterior
 from bayesfit._prepare import Problem
+from bayesfit._single import in_single
 
 BINS = 16
 FITTED_DRAWS = 200
+TAILS_OF = 10  # draws, of which one is looked at for how far out in its prior it lies
 BAND = (0.025, 0.975)
 AT_ONCE = 100  # draws in one call of a program
 PRIOR_DRAWS = 1000
@@ -54,18 +56,22 @@ def _fitted(posterior: Posterior) -> Spread:
         mean, scatter = posterior.mean(values, bin), posterior.scatter_at(values, bin)
         return mean, scatter.sigma(bin), scatter.scores(bin.y - mean * bin.unit, bin)
 
-    def one(bin: Bin, values: dict[str, Any]) -> tuple[Any, Any]:
+    def one(bin: Bin, values: dict[str, Any]) -> tuple[Any, Any, Any]:
         means, sigmas, scores = jax.vmap(lambda v: at(bin, v))(values)
         lower, upper = jnp.quantile(means, jnp.array(BAND), axis=0)
-        return jnp.stack([jnp.mean(means, axis=0), lower, upper, jnp.mean(sigmas, axis=0)]), scores
+        some = {name: draws[::TAILS_OF] for name, draws in values.items()}
+        tails = jax.vmap(lambda v: posterior.prior_tails(v, bin))(some)
+        medians = {name: jnp.median(tail) for name, tail in tails.items()}
+        return jnp.stack([jnp.mean(means, axis=0), lower, upper, jnp.mean(sigmas, axis=0)]), scores, medians
 
     return Spread(one, named("fitted", posterior.identity))
 
 
 def fitted(problem: Problem, usable: np.ndarray, values: Values, made: np.ndarray) -> Iterator[tuple[int, Any]]:
     """For each bin that has draws: its place among the usable ones, and mean curve, its central 95 % band and the mean
-    sigma of a point (4, tau), and the residuals' normal scores (draw, tau), at evenly thinned draws. `values` hold
-    arrays (bin, chain, draw), of which each bin has `made` draws."""
+    sigma of a point (4, tau), the residuals' normal scores (draw, tau), at evenly thinned draws, and how far out in its
+    prior each parameter of the curve lies, name to probability. `values` hold arrays (bin, chain, draw), of which each
+    bin has `made` draws."""
     bins = take(problem.bins, usable)
     some = np.flatnonzero(made > 0)
 
@@ -139,7 +145,7 @@ def groups(
 def _group(
     name: str, problem: Problem, usable: np.ndarray, keys: np.ndarray, values: Values, curves: xr.Dataset
 ) -> xr.Dataset:
-    """One group, in float32 where it holds curves. The draws go through the program a few at a time."""
+    """One group, in float32 where it holds curves in that range. The draws go through the program a few at a time."""
     count, length = curves.sizes["q_bin"], curves.sizes["tau"]
     prior = name.startswith("prior")
     shape = (1, PRIOR_DRAWS) if prior else next(iter(values.values())).shape[1:]
@@ -165,6 +171,8 @@ def _group(
                     whole[variable] = np.full((draws, count, *size), np.nan, np.float32 if size else np.float64)
                 end = min(start + AT_ONCE, draws)
                 piece = array[row, : end - start]
+                if whole[variable].dtype == np.float32 and not in_single(piece):
+                    whole[variable] = whole[variable].astype(float)
                 whole[variable][start:end, usable[bin]] = piece[:, :length] if piece.ndim == 2 else piece
     dims = CURVES if name in ("log_likelihood", "posterior_predictive", "prior_predictive") else CURVES[:3]
     coords = {"chain": np.arange(shape[0]), "draw": np.arange(shape[1]), "q_bin": curves.q_bin, "tau": curves.tau}

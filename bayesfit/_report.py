@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "unusable_data": "bright_black"}
+COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "prior_conflict": "magenta"}
+COLOURS["unusable_data"] = "bright_black"
 CHECKED = ("r_hat", "ess_bulk", "ess_tail", "contraction", "verdict", "reason")
 COMMON = ("parameter", "median", "low", "high", "units", *CHECKED)
 LEFT = ("parameter", "verdict", "reason")
@@ -282,7 +283,9 @@ def law_lines(fitted: xr.DataTree, most: int = 3) -> list[str]:
 
 
 def advice(result: xr.DataTree) -> str:
-    """What the residuals of all bins together refute, and the noise model to try; "" where nothing."""
+    """In one line, what the bins together refute, and what to try; "" where nothing."""
     attrs = result["diagnostics"].attrs
-    refuted, to_try = attrs.get("refuted", ""), attrs.get("noise_to_try", "")
+    if "advice" in attrs:
+        return attrs["advice"]
+    refuted, to_try = attrs.get("refuted", ""), attrs.get("noise_to_try", "")  # of a result of an older version
     return f"{refuted}; try noise '{to_try}' or another model" if to_try else refuted

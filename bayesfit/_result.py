@@ -15,6 +15,7 @@ import xarray as xr
 
 from bayesfit._errors import ResultError, SettingsError
 from bayesfit._model import Parameter
+from bayesfit._single import as_stored
 
 PACKAGES = ("bayesfit", "jax", "jaxlib", "numpyro", "optimistix", "arviz", "xarray", "numpy")
 SAMPLED = ("posterior", "sample_stats")
@@ -66,7 +67,8 @@ def refuse_own_input(output: Path, file: Path, other: str = "file") -> None:
 
 
 def save(result: xr.DataTree, path: str | Path) -> Path:
-    """Write a result as netCDF-4 (float32, compressed), whole or not at all.
+    """Write a result as netCDF-4 (compressed; float32, and float64 where a value is beyond that range), whole or not at
+    all.
 
     Args:
         result: what `fit` returned.
@@ -161,10 +163,9 @@ def content_hash(result: xr.DataTree) -> str:
 
 
 def _single(dataset: xr.Dataset) -> xr.Dataset:
-    """Data variables in float32; coordinates stay as they are."""
-    return dataset.assign(
-        {name: array.astype(np.float32) for name, array in dataset.data_vars.items() if array.dtype == np.float64}
-    )
+    """Data variables as they are saved; coordinates stay as they are."""
+    stored = {name: as_stored(array.values) for name, array in dataset.data_vars.items() if array.dtype == np.float64}
+    return dataset.assign({name: dataset[name].copy(data=values) for name, values in stored.items()})
 
 
 def _sync(path: str | Path) -> None:

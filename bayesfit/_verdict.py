@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from bayesfit._check import CHECKS, check, correlated_like, neighbour_correlation
+from bayesfit._advice import ALTERNATING, EXACT, NOTHING, RISING, Advice, advise
+from bayesfit._check import CHECKS, check, neighbour_correlation
+from bayesfit._conflict import conflicts
 from bayesfit._noise import NOISES
 from bayesfit._sample import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS, LEAST_JUMPED
 
@@ -15,11 +17,14 @@ LEAST_P = 5e-3
 NEGATIVE_CONTRAST_SIGMAS = 4.0
 DEEP_VALLEY = 0.5  # density between two modes, with three standard errors on top, over that of the lower one
 LEAST_MODE = 0.03  # share of the draws
+FINEST = 1000  # steps of double precision in a histogram, at least
+FAULTS = (EXACT, "p_chi2", "p_tails", "p_correlation", ALTERNATING, "p_trend", RISING)  # in the order of a reason
 
 VERDICTS = {
     "ok": "converged, identified, and the curve fits",
     "poor_mixing": "the chains have not converged",
     "multimodal": "separate sets of parameters explain the data",
+    "prior_conflict": "the posterior of some parameter lies in the far tail of its prior",
     "not_identified": "the data hardly narrow the prior of some parameter",
     "misfit": "curve and noise model together do not describe the data",
     "unusable_data": "too few valid points",
@@ -34,11 +39,13 @@ class Evidence:
     `draws`: parameter name to draws (chain, draw); `convergence`: their worst R-hat, bulk and tail effective sample
     size, NaN where they are too few; `potential`, `n_steps`, `diverging`, `jumped`: (chain, draw);
     `mode_potential`: lowest potential seen before; `sampled`: number of sampled coordinates; `prior_quantiles`:
-    parameter name to evenly spaced quantiles of its prior; `noise`: the noise model's name; `scores`: normal scores
-    (draw, point) of the residuals of the valid points; `speckle_evidence`: see `_check`, NaN without delays; `chi2`:
-    sum of squares of the residuals from the posterior mean curve, in stated errors; `tau` of the valid points, and
-    whether they are `delays`; `free`: number of free numbers of the curve; `contrast`, `contrast_sd`: the least-squares
-    contrast and its standard error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for.
+    parameter name to evenly spaced quantiles of its prior; `prior_tails`: parameter name to the prior's probability of
+    a value as far out as the median draw; `noise`: the noise model's name; `scores`: normal scores (draw, point) of the
+    residuals of the valid points; `speckle_evidence`: see `_check`, NaN without delays; `chi2`: sum of squares of the
+    residuals from the posterior mean curve, in stated errors; `tau` of the valid points, and whether they are `delays`;
+    `tau_min`: from which delay on the curve fits, where only the first ones are off, else 0; `free`: number of free
+    numbers of the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard error, NaN where the
+    model has none; `max_tree_depth`; `wanted`: draws asked for.
     """
 
     draws: dict[str, np.ndarray]
@@ -50,12 +57,14 @@ class Evidence:
     mode_potential: float
     sampled: int
     prior_quantiles: dict[str, np.ndarray]
+    prior_tails: dict[str, float]
     noise: str
     scores: np.ndarray
     speckle_evidence: float
     chi2: float
     tau: np.ndarray
     delays: bool
+    tau_min: float
     free: int
     contrast: float
     contrast_sd: float
@@ -66,13 +75,16 @@ class Evidence:
 @dataclass(frozen=True)
 class Verdict:
     """The verdict of one bin: its `name`, its `reason` in words, the numbers behind it (see `NUMBERS`), the contraction
-    of each parameter, and the noise model to try where the residuals refute the one chosen, else ""."""
+    of each parameter and how far out in its prior it lies, the parameters in conflict with their priors, each with its
+    reason, and what to try where the residuals refute curve and noise."""
 
     name: str
     reason: str
     numbers: dict[str, float]
     contractions: dict[str, float]
-    noise_to_try: str = ""
+    prior_tails: dict[str, float] = field(default_factory=dict)
+    conflicts: dict[str, str] = field(default_factory=dict)
+    advice: Advice = NOTHING
 
 
 NUMBERS = {
@@ -99,24 +111,27 @@ def unusable(points: int, needed: int) -> Verdict:
 
 def judge(evidence: Evidence) -> Verdict:
     """Weigh one bin's evidence. The first of these that applies names the verdict: interrupted, multimodal or
-    poor_mixing, misfit, not_identified, multimodal with chains that have mixed; all that apply are in the reason."""
+    poor_mixing, misfit, prior_conflict, not_identified, multimodal with chains that have mixed; all that apply are in
+    the reason."""
     if evidence.potential.shape[1] == 0:
         return Verdict(
             "interrupted", f"0 of {evidence.wanted} draws were made", dict.fromkeys(NUMBERS, float("nan")), {}
         )
     numbers = _numbers(evidence)
     contractions = {name: contraction(evidence.draws[name], q) for name, q in evidence.prior_quantiles.items()}
-    misfit, to_try = _misfit(evidence, numbers)
+    misfit, advice = _misfit(evidence, numbers)
+    disputed = conflicts(evidence.prior_tails, evidence.draws, evidence.prior_quantiles)
     found = [
         *_unfinished(evidence),
         *_mixing(evidence, numbers),
         *misfit,
+        *(("prior_conflict", words) for words in disputed.values()),
         *_identification(contractions),
         *_modes(evidence),
     ]
     name = found[0][0] if found else "ok"
     reason = "; ".join(text for _, text in found) if found else _praise(numbers)
-    return Verdict(name, reason, numbers, contractions, to_try)
+    return Verdict(name, reason, numbers, contractions, evidence.prior_tails, disputed, advice)
 
 
 def _praise(numbers: dict[str, float]) -> str:
@@ -187,34 +202,46 @@ def _apart(evidence: Evidence) -> bool:
     return False
 
 
-def _misfit(evidence: Evidence, numbers: dict[str, float]) -> tuple[list[tuple[str, str]], str]:
-    """What the residuals refute, and the noise model to try: that against the fault of the smallest p-value."""
-    found: list[str] = []
-    to_try: dict[str, float] = {}
-    freedom = evidence.tau.size - evidence.free
-    if freedom > 0 and numbers["p_chi2"] < LEAST_P:
-        sd = numbers["reduced_chi2"] * np.sqrt(2.0 / freedom)
-        found.append(f"reduced chi-square {numbers['reduced_chi2']:.3g} ± {sd:.1g}: wrong errors or wrong curve")
-        to_try["scaled"] = 0.0  # before all others, since these infer a scale too
-    if numbers["p_tails"] < LEAST_P:
+def _misfit(evidence: Evidence, numbers: dict[str, float]) -> tuple[list[tuple[str, str]], Advice]:
+    """What the residuals refute, in words, and what to try."""
+    faults = _faults(evidence, numbers)
+    found = [_in_words(fault, evidence, numbers) for fault in FAULTS if fault in faults]
+    advice = advise(faults, evidence.noise, numbers["speckle_evidence"], evidence.delays, evidence.tau_min)
+    if found:
+        found[-1] += f"; {advice.words}"
+    return [("misfit", text) for text in found], advice
+
+
+def _faults(evidence: Evidence, numbers: dict[str, float]) -> dict[str, float]:
+    """The faults of the residuals, each with its p-value. Where a noise model that infers its scale has found none so
+    small, there is no noise, and nothing else to be said of it."""
+    faults = {name: numbers[name] for name in CHECKS if numbers[name] < LEAST_P}
+    if evidence.tau.size <= evidence.free:
+        faults.pop("p_chi2", None)
+    if "p_chi2" in faults and NOISES[evidence.noise].parameters and np.mean(evidence.scores**2) < 1.0:
+        faults = {EXACT: 0.0}
+    if "p_correlation" in faults and numbers["residual_correlation"] <= 0:
+        faults[ALTERNATING] = faults.pop("p_correlation")
+    if evidence.contrast < -NEGATIVE_CONTRAST_SIGMAS * evidence.contrast_sd:
+        faults[RISING] = 1.0  # the checks that failed say more
+    return faults
+
+
+def _in_words(fault: str, evidence: Evidence, numbers: dict[str, float]) -> str:
+    if fault == "p_chi2":
+        sd = numbers["reduced_chi2"] * np.sqrt(2.0 / (evidence.tau.size - evidence.free))
+        return f"reduced chi-square {numbers['reduced_chi2']:.3g} ± {sd:.1g}: wrong errors or wrong curve"
+    if fault == EXACT:
+        return "the residuals are smaller than those of any noise: these data hold none"
+    if fault == "p_tails":
         worst = evidence.tau[np.argmax(np.abs(evidence.scores.mean(axis=0)))]
         where = f"tau = {worst:.3g} s" if evidence.delays else f"x = {worst:.3g}"
-        found.append(f"the point at {where} is {numbers['largest_residual']:.1f} sd off")
-        to_try["robust"] = numbers["p_tails"]
-    if numbers["p_correlation"] < LEAST_P:
-        found.append(f"neighbouring residuals correlate ({numbers['residual_correlation']:.2f})")
-        if numbers["residual_correlation"] > 0:
-            to_try[correlated_like(numbers["speckle_evidence"], evidence.noise)] = numbers["p_correlation"]
-    if numbers["p_trend"] < LEAST_P:
-        found.append("the residuals' size changes with the delay")
-        to_try["smooth"] = numbers["p_trend"]
-    if evidence.contrast < -NEGATIVE_CONTRAST_SIGMAS * evidence.contrast_sd:
-        found.append(f"the curve rises: least-squares contrast {evidence.contrast:.3g}")
-    others = [name for name in to_try if name != evidence.noise and (evidence.delays or not NOISES[name].delays)]
-    other = min(others, key=lambda name: to_try[name], default="")
-    if other:
-        found[-1] += f"; try noise '{other}' or another model"
-    return [("misfit", text) for text in found], other
+        return f"the point at {where} is {numbers['largest_residual']:.1f} sd off"
+    if fault == "p_trend":
+        return "the residuals' size changes with the delay"
+    if fault == RISING:
+        return f"the curve rises: least-squares contrast {evidence.contrast:.3g}"
+    return f"neighbouring residuals correlate ({numbers['residual_correlation']:.2f})"
 
 
 def _modes(evidence: Evidence) -> list[tuple[str, str]]:
@@ -229,9 +256,9 @@ def _modes(evidence: Evidence) -> list[tuple[str, str]]:
 
 def _valley(draws: np.ndarray) -> float | None:
     """Where the density of draws (draw,) has a deep valley between two modes, or None: a histogram over the middle of
-    the draws, smoothed by a normal kernel."""
+    the draws, smoothed by a normal kernel. Draws that agree to nearly all their digits have one mode."""
     low, high = np.quantile(draws, [LEAST_MODE / 3.0, 1.0 - LEAST_MODE / 3.0])
-    if not high > low:
+    if not high - low > FINEST * np.spacing(max(abs(low), abs(high))):
         return None
     counts, edges = np.histogram(draws, bins=100, range=(low, high))
     kernel = np.exp(-0.5 * (np.arange(-9, 10) / 3.0) ** 2)

@@ -1,0 +1,18 @@
+"""Which numbers single precision holds; results are kept in it where it holds all of a variable."""
+
+from __future__ import annotations
+
+import numpy as np
+
+SINGLE = np.finfo(np.float32)
+
+
+def in_single(values: np.ndarray) -> bool:
+    """Whether no number is too large for float32, or too small for its full precision."""
+    size = np.abs(values[np.isfinite(values) & (values != 0)])
+    return not np.any((size > SINGLE.max) | (size < SINGLE.tiny))
+
+
+def as_stored(values: np.ndarray) -> np.ndarray:
+    """Numbers as a saved result has them: float32, or as they are where that does not hold one of them."""
+    return values.astype(np.float32) if in_single(values) else values
