@@ -117,7 +117,7 @@ def one_dataset(result: xr.DataTree, dataset: str | float) -> xr.DataTree:
         if name != STEPS:
             group = node.to_dataset(inherit=False).isel(dataset=number, drop=True, missing_dims="ignore")
             groups[name] = group.drop_vars(OWN_DELAYS, errors="ignore").isel(tau=own, missing_dims="ignore")
-            groups[name] = groups[name].set_coords("q" if "point" in group.dims else [])
+            groups[name] = groups[name].set_coords({"q"} & set(groups[name].data_vars))
     tree = xr.DataTree.from_dict(groups)
     tree.attrs.update(result.attrs)
     for key, array in steps.data_vars.items():

@@ -170,8 +170,8 @@ def _of_series(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
             refused[str(label)] = error
     if not results:
         raise next(iter(refused.values()))
-    for label, error in refused.items():
-        warnings.warn(f"dataset {label} is left out: {error}", UserWarning, stacklevel=3)
+    for label, reason in refused.items():
+        warnings.warn(f"dataset {label} is left out: {reason}", UserWarning, stacklevel=3)
     whole = joined(list(results.values()), labels[list(results)])
     if refused:
         whole.attrs["datasets_left_out"] = ", ".join(refused)
