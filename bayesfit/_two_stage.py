@@ -119,14 +119,15 @@ class _Choices:
     chains: int
     seed: int
     model: Any
-    samplers: dict[bool, Sampler] = field(default_factory=dict)
+    samplers: dict[Any, Sampler] = field(default_factory=dict)
 
-    def sampler(self, logarithmic: bool) -> Sampler:
-        """That of the law where bins are described by their logarithms, or are not."""
-        if logarithmic not in self.samplers:
-            program = second_stage(self.law, logarithmic, self.scatter, self.priors, self.fixed)
-            self.samplers[logarithmic] = Sampler(program, self.draws, self.chains)
-        return self.samplers[logarithmic]
+    def sampler(self, bins: Bins, tau: Array) -> Sampler:
+        """The law's for data of this shape: NumPyro's kernel holds what it made of the first."""
+        shapes = (bins.logarithmic, *(np.shape(array) for array in jax.tree.leaves((bins.likelihood, tau))))
+        if shapes not in self.samplers:
+            program = second_stage(self.law, bins.logarithmic, self.scatter, self.priors, self.fixed)
+            self.samplers[shapes] = Sampler(program, self.draws, self.chains)
+        return self.samplers[shapes]
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -145,7 +146,8 @@ def _of_one(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
     law = choices.law
     with jax.enable_x64(True):
         bins = likelihoods(result, choices.parameter, choices.verdicts, choices.model)
-        tau, sampler = _delays(result), choices.sampler(bins.logarithmic)
+        tau = _delays(result)
+        sampler = choices.sampler(bins, tau)
         sites = _sites(sampler.program, law, bins, tau, choices)
         _check_count(bins, len(sites), law)
         data = jax.random.PRNGKey(choices.seed), grid(bins.q[bins.used]), tau, bins.likelihood
