@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bayesfit._errors import SettingsError as SettingsError
     from bayesfit._fit import fit as fit
     from bayesfit._fit import point_estimate as point_estimate
-    from bayesfit._laws import Law as Law
+    from bayesfit._law import Law as Law
     from bayesfit._model import Model as Model
     from bayesfit._model import Parameter as Parameter
     from bayesfit._pipeline import Pipeline as Pipeline
@@ -55,7 +55,7 @@ _HOMES = {
     "SettingsError": "_errors",
     "fit": "_fit",
     "point_estimate": "_fit",
-    "Law": "_laws",
+    "Law": "_law",
     "Model": "_model",
     "Parameter": "_model",
     "Pipeline": "_pipeline",

@@ -59,10 +59,11 @@ class Likelihood(NamedTuple):
 
 @dataclass(frozen=True)
 class Bins:
-    """The bins' parameter as it enters a law: `q` and `used` (q_bin,), `left_out` in words, "" where used; `draws`
-    (q_bin, draw) as sampled; `logarithmic` where x is its logarithm; of the used bins the `likelihood`, and the
+    """The bins' parameter as it enters a law: `labels`, `q` and `used` (q_bin,), `left_out` in words, "" where used;
+    `draws` (q_bin, draw) as sampled; `logarithmic` where x is its logarithm; of the used bins the `likelihood`, and the
     `distance` of their draws from the density that describes them."""
 
+    labels: Array
     q: Array
     left_out: Array
     draws: Array
@@ -101,7 +102,8 @@ def likelihoods(result: xr.DataTree, parameter: str, verdicts: Sequence[str], mo
     for bin in np.flatnonzero(used)[~np.isfinite(distance)][:1]:
         raise InputError("its draws cannot be described by a density", bin=int(bin), remedy="Leave the bin out")
     _warn_of(distance, np.isfinite(x).sum(axis=1), np.flatnonzero(used))
-    return Bins(q, left_out, draws, prior.positive, _likelihood(shape, x, np.flatnonzero(used), prior), distance)
+    likelihood = _likelihood(shape, x, np.flatnonzero(used), prior)
+    return Bins(posterior.q_bin.values, q, left_out, draws, prior.positive, likelihood, distance)
 
 
 def _left_out(found: Array, verdicts: Sequence[str], q: Array, draws: Array) -> Array:

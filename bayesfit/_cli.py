@@ -229,7 +229,7 @@ def compare(
 @app.command()
 def law(
     result: Annotated[Path, typer.Argument(help="A saved result.")],
-    name: Annotated[str, typer.Argument(metavar="LAW", help="diffusion, power_law, diffusion_plus_offset, ...")],
+    name: Annotated[str, typer.Argument(metavar="LAW", help="diffusion, diffusion_extrapolated, power_law, ...")],
     parameter: Annotated[str, typer.Option(help="The sampled parameter that follows the law.")] = "rate",
     set_: Annotated[
         list[str] | None,
@@ -238,12 +238,12 @@ def law(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also save the law's posterior.")] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Also draw the law over q; the ending says how.")] = None,
 ) -> None:
-    """Fit a law in q to the bins of a saved result that are ok: its parameters with 95 % intervals."""
+    """Fit a law in q to the bins of a saved result that are ok: its parameters with 95 % intervals; of a series one
+    for each dataset."""
     from bayesfit._settings import assigned
 
     settings = assigned(set_ or ())
     _start_jax()
-    from bayesfit._plots import plot_law
     from bayesfit._result import load, refuse_own_input, save
     from bayesfit._two_stage import law as fit_law
 
@@ -258,7 +258,8 @@ def law(
         save(fitted, output)
     if plot is not None:
         try:
-            plot_law(fitted, plot)
+            with _warnings_as_lines():
+                _draw(fitted, None, plot)
         except (OSError, ValueError) as error:
             raise SettingsError(str(error), field="--plot", file=plot) from error
 
@@ -290,8 +291,16 @@ def stokes_einstein(
         _print_law(shown)
     else:
         _print_result(shown, ("D", derived.attrs["stokes_einstein"]))
+    typer.echo(_what_followed(derived))
     if output is not None:
         save(derived, output)
+
+
+def _what_followed(derived: xr.DataTree) -> str:
+    """What Stokes and Einstein made of which diffusion coefficient."""
+    name = derived.attrs["stokes_einstein_of"]
+    words = derived["posterior"][name].attrs.get("long_name", "")
+    return f"{derived.attrs['stokes_einstein']} from {name}" + (f", {words}" if words else "")
 
 
 @contextmanager
@@ -408,11 +417,17 @@ def _draw(result: xr.DataTree, bins: list[int] | None, path: Path) -> list[Path]
 
 
 def _print_law(fitted: xr.DataTree) -> None:
-    """The law's parameters, what it was fitted to, and its verdict."""
+    """The law's parameters, what it was fitted to, and its verdict; of a series for each dataset."""
     from rich.console import Console
 
+    from bayesfit._datasets import is_series, one_dataset
     from bayesfit._report import law_lines, law_table
 
+    if is_series(fitted):
+        for label in fitted["steps"].coords["dataset"].values.tolist():
+            typer.echo(f"dataset {label}")
+            _print_law(one_dataset(fitted, label))
+        return
     Console(width=None if sys.stdout.isatty() else WIDTH).print(law_table(fitted))
     for line in law_lines(fitted):
         typer.echo(line)

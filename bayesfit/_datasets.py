@@ -23,8 +23,9 @@ def joined(results: Sequence[xr.DataTree], labels: np.ndarray) -> xr.DataTree:
     `constant_data.own_delay` (dataset, tau) says which are a dataset's own. Attributes that differ are variables
     (dataset,) of group `steps`.
     """
-    data = [result["constant_data"].to_dataset() for result in results]
-    tau, places = joined_delays([group.tau.values for group in data], data)
+    data = [_with_bins(result) for result in results]
+    delays = [group.tau.values if "tau" in group else np.zeros(0) for group in data]
+    tau, places = joined_delays(delays, data)
     groups = {name: _concatenated(results, name, tau, places, labels) for name in results[0].children}
     if any(place.size < tau.size for place in places):
         own = np.array([np.isin(np.arange(tau.size), place) for place in places])
@@ -42,6 +43,11 @@ def joined(results: Sequence[xr.DataTree], labels: np.ndarray) -> xr.DataTree:
     return tree
 
 
+def _with_bins(result: xr.DataTree) -> xr.Dataset:
+    """The group that knows bins and delays; that of a law knows no delays."""
+    return result["constant_data" if "constant_data" in result.children else "bins"].to_dataset()
+
+
 def _attrs(result: xr.DataTree, path: str) -> dict[str, Any]:
     return {str(name): value for name, value in (result if path == "/" else result[path]).attrs.items()}
 
@@ -57,14 +63,15 @@ def _concatenated(
     results: Sequence[xr.DataTree], name: str, tau: np.ndarray, places: Sequence[np.ndarray], labels: np.ndarray
 ) -> xr.Dataset:
     """One group of all results, with the bins' coordinates of the first."""
-    first = results[0]["constant_data"].to_dataset()
+    first = _with_bins(results[0])
     of_bins = {key: first[key] for key in first.coords if first[key].dims == ("q_bin",)}
     parts = []
     for result, place in zip(results, places, strict=True):
         group = result.children[name].to_dataset(inherit=False) if name in result.children else xr.Dataset()
         own = [key for key, array in group.variables.items() if "repeat" in array.dims]
         other = [key for key in group.coords if group[key].dims == ("q_bin",) and key not in of_bins]
-        group = spread(group.drop_vars([*own, *other]), tau, place)
+        over_q = [key for key in group.coords if group[key].dims == ("point",)]  # each dataset has its own
+        group = spread(group.drop_vars([*own, *other]).reset_coords(over_q), tau, place)
         parts.append(group.assign_coords(of_bins) if "q_bin" in group.dims else group)
     whole = xr.concat(
         parts,
@@ -103,13 +110,14 @@ def one_dataset(result: xr.DataTree, dataset: str | float) -> xr.DataTree:
         )
     number = labels.index(dataset)
     steps = result[STEPS].to_dataset().isel(dataset=number, drop=True)
-    constant = result["constant_data"].to_dataset().isel(dataset=number, drop=True)
+    constant = _with_bins(result).isel(dataset=number, drop=True)
     own = constant[OWN_DELAYS].values.astype(bool) if OWN_DELAYS in constant else slice(None)
     groups = {}
     for name, node in result.children.items():
         if name != STEPS:
             group = node.to_dataset(inherit=False).isel(dataset=number, drop=True, missing_dims="ignore")
             groups[name] = group.drop_vars(OWN_DELAYS, errors="ignore").isel(tau=own, missing_dims="ignore")
+            groups[name] = groups[name].set_coords({"q"} & set(groups[name].data_vars))
     tree = xr.DataTree.from_dict(groups)
     tree.attrs.update(result.attrs)
     for key, array in steps.data_vars.items():

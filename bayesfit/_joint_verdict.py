@@ -7,7 +7,8 @@ import xarray as xr
 from scipy import stats
 
 from bayesfit._convergence import worst
-from bayesfit._link_check import NUMBERS, P_VALUES, Checked, described, refuted
+from bayesfit._link_check import Checked, described, link_refuted
+from bayesfit._residual_checks import NUMBERS, P_VALUES
 from bayesfit._sample import FEWEST_DRAWS, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._verdict import LEAST_CONTRACTION, LEAST_P, contraction
 
@@ -37,7 +38,7 @@ def judged(common: xr.Dataset, prior: dict[str, np.ndarray], checked: list[Check
 
     Returns:
         Dataset with the names in `WORDS`, `verdict` and `reason` (parameter); `link` in words, `deviates` and those of
-        `_link_check.NUMBERS` (linked); and the scalars `joint_verdict`, the first that applies of interrupted,
+        `_residual_checks.NUMBERS` (linked); and the scalars `joint_verdict`, the first that applies of interrupted,
         poor_mixing, misfit, not_identified, ok, `joint_reason`, in which are all that apply, `divergences`, `thin` and
         `escalation`.
     """
@@ -143,7 +144,7 @@ def _mixing(group: xr.Dataset, used: xr.Dataset, diverging: np.ndarray) -> Found
 def _misfits(checked: list[Checked], used: xr.Dataset) -> Found:
     """Links that the bins refute, the surest first; and more bins that do not fit than chance makes."""
     surest = sorted(checked, key=lambda one: np.nanmin([1.0, *(one.numbers[name] for name in P_VALUES)]))
-    found = [("misfit", text) for one in surest if (text := refuted(one, used.q_bin.values))]
+    found = [("misfit", text) for one in surest if (text := link_refuted(one, used.q_bin.values))]
     misfits, bins = int((used.verdict.values == "misfit").sum()), used.sizes["q_bin"]
     if misfits and stats.binom.sf(misfits - 1, bins, FALSE_ALARMS) < LEAST_P:
         found.append(("misfit", f"{misfits} of {bins} bins do not fit"))

@@ -15,27 +15,16 @@ from bayesfit._devices import on_one_device
 from bayesfit._freed import Freed, freed_bins, scale_back, scale_to
 from bayesfit._joint import Joint
 from bayesfit._point import PointEstimate
+from bayesfit._residual_checks import NUMBERS, law_refuted, numbers_of, refuted
 from bayesfit._sample import Draws
 from bayesfit._verdict import LEAST_P
 
 CURVE_POINTS = 100
 LEVELS = (0.025, 0.975)
 LEAST_TELLING = 2.0  # sd of a bin's own value, on the link's scale: a bin that knows less says nothing by itself
-FEWEST_IN_ORDER = 6  # bins
-SHUFFLES = 1999
-NAMED = 3  # bins in a reason
 
 Array = np.ndarray
 Arrays = dict[str, Array]
-
-NUMBERS = {
-    "chi2": "sum of the squares of the bins' residuals from what they have in common",
-    "freedom": "degrees of freedom of chi2",
-    "p_chi2": "probability of so large a sum of squares",
-    "p_farthest": "probability of a bin so far off",
-    "p_order": "probability that bins next to each other in q deviate so much alike",
-}
-P_VALUES = tuple(name for name in NUMBERS if name.startswith("p_"))
 
 
 class Checked(NamedTuple):
@@ -78,7 +67,7 @@ def check_link(
     middle = np.asarray(scale_to(kind, joint, name, common)) + freed.distance
     sds = (0.0, *stats.norm.ppf(LEVELS))
     own = np.stack([np.asarray(scale_back(kind, joint, name, middle + sd * telling)) for sd in sds])
-    return Checked(link, grid, curve, common, residual, own, _numbers(residual, _inferred(link, joint), q))
+    return Checked(link, grid, curve, common, residual, own, numbers_of(residual, _inferred(link, joint), q))
 
 
 def described(link: Link) -> str:
@@ -88,32 +77,16 @@ def described(link: Link) -> str:
     return link.kind if link.groups is None else f"{link.kind} by group"
 
 
-def refuted(checked: Checked, bins: Array) -> str:
+def link_refuted(checked: Checked, bins: Array) -> str:
     """In words what refutes a link, with the bins (q_bin,) that are farthest off; "" where nothing does."""
-    link, numbers, said = checked.link, checked.numbers, []
-    if numbers["p_chi2"] < LEAST_P:
-        said.append(f"chi2 {numbers['chi2']:.3g} for {numbers['freedom']:.0f} (p {numbers['p_chi2']:.1g})")
-    if numbers["p_farthest"] < LEAST_P:
-        said.append(f"a bin far off (p {numbers['p_farthest']:.1g})")
-    if numbers["p_order"] < LEAST_P:
-        said.append(f"residuals that go with q (p {numbers['p_order']:.1g})")
-    if not said:
-        return ""
+    link = checked.link
     words, remedy = {
-        "law": (
-            f"{link.parameter} does not follow the law {described(link)!r}",
-            "another law" if link.scatter else "scatter or another law",
-        ),
+        "law": law_refuted(link.parameter, link.law.name if link.law else "", link.scatter),
         "shared": (f"the bins do not share {link.parameter}", "'pooled'"),
         "pooled": (f"the bins' {link.parameter} has no common normal distribution", "'smooth'"),
+        "smooth": ("", ""),
     }[link.kind]
-    return f"{words}: {', '.join(said)}; farthest {', '.join(farthest(checked.residual, bins))}; try {remedy}"
-
-
-def farthest(residual: Array, bins: Array, most: int = NAMED) -> list[str]:
-    """The bins with the largest residuals, in words."""
-    order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:most]
-    return [f"bin {bins[place]} ({residual[place]:+.1f} sd)" for place in order if np.isfinite(residual[place])]
+    return refuted(words, remedy, checked.numbers, checked.residual, bins)
 
 
 def _finite(shared: Arrays) -> Arrays:
@@ -198,28 +171,3 @@ def _inferred(link: Link, joint: Joint) -> int:
     """How many numbers the link infers, the bins' own deviations aside."""
     _, handler = replace(joint, links=(link,)).run(key=jax.random.key(0))
     return sum(int(np.size(z)) for name, z in handler.z.items() if not name.endswith("_unit"))
-
-
-def _numbers(residual: Array, inferred: int, q: Array) -> dict[str, float]:
-    """See `NUMBERS`."""
-    squares, freedom = float(np.sum(residual**2)), residual.size - inferred
-    alone = min(2.0 * stats.norm.sf(np.max(np.abs(residual))), 1.0 - 1e-12)
-    return {
-        "chi2": squares,
-        "freedom": float(freedom),
-        "p_chi2": float(stats.chi2.sf(squares, freedom)) if freedom > 0 else np.nan,
-        "p_farthest": float(-np.expm1(residual.size * np.log1p(-alone))),
-        "p_order": _p_order(residual[np.argsort(q, kind="stable")]) if np.all(q > 0) else np.nan,
-    }
-
-
-def _p_order(residual: Array) -> float:
-    """Share of random orders in which neighbours differ by as little (von Neumann's ratio), (q_bin,) in order of q."""
-    if residual.size < FEWEST_IN_ORDER:
-        return np.nan
-
-    def roughness(x: Array) -> Array:
-        return np.sum(np.diff(x, axis=-1) ** 2, axis=-1)
-
-    shuffled = np.random.default_rng(0).permuted(np.tile(residual, (SHUFFLES, 1)), axis=1)
-    return float((1 + np.sum(roughness(shuffled) <= roughness(residual))) / (1 + SHUFFLES))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS = 11
+CHARACTERS = 90  # of a line above the picture of a law
 DIMS = ("chain", "draw", "q_bin")
 COLOURS = {"ok": "tab:blue", "not_identified": "tab:orange", "misfit": "tab:purple", "unusable_data": "tab:gray"}
 
@@ -119,11 +121,11 @@ def _rate_over_q(axis: Any, result: xr.DataTree) -> None:
 
 def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
     """Draw the rate, or the first parameter, over the datasets of a series: median and 95 % interval, a line a bin, or
-    one line where bins have it in common. Over numbers where datasets are labelled so, else in order. Where a bin, or
-    what bins have in common, is not "ok", markers are open.
+    one line where bins have it in common or it is a law's. Over numbers where datasets are labelled so, else in order.
+    Where a bin, what bins have in common, or a law is not "ok", markers are open.
 
     Args:
-        result: what `series` or `load` returned.
+        result: what `series`, `law` of a series, or `load` returned.
         path: where to save the picture, if at all; the ending says the format.
 
     Returns:
@@ -171,7 +173,8 @@ def _of_series(result: xr.DataTree) -> tuple[str, np.ndarray, list[str]]:
     own = of_bins(result)
     name = min(plain, key=lambda name: (name != "rate", name not in own))
     if name not in own:
-        return name, result["across"].joint_verdict.values[None], [name]
+        judged = bins.law_verdict if "law_verdict" in bins else result["across"].joint_verdict
+        return name, judged.values[None], [name]
     verdicts = bins.verdict.transpose("q_bin", "dataset").values
     labels = zip(bins.q.values, bins.q_bin.values, strict=True)
     return name, verdicts, [f"q = {q:.4g} 1/Å" if np.isfinite(q) else f"bin {bin}" for q, bin in labels]
@@ -179,7 +182,7 @@ def _of_series(result: xr.DataTree) -> tuple[str, np.ndarray, list[str]]:
 
 def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:
     """Draw the parameter of every bin over q with its standard deviation, the law's mean and 95 % band, and below it
-    the residuals in sd of each bin. Bins that the law is not fitted to are grey.
+    the residuals in sd of each bin; on top its verdict. Bins that the law is not fitted to are grey.
 
     Args:
         fitted: what `bayesfit.law` returned.
@@ -187,9 +190,13 @@ def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:
 
     Returns:
         The matplotlib figure.
+
+    Raises:
+        ResultError: it is that of a series.
     """
     from matplotlib.figure import Figure
 
+    refuse_series(fitted)
     bins, band = fitted["bins"].dataset, fitted["law_curve"].dataset
     used = bins.used.values.astype(bool)
     figure = Figure(figsize=(5.2, 5.0), layout="constrained")
@@ -206,13 +213,17 @@ def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:
         above.set_yscale("log")
     unit = band["mean"].attrs.get("units", "1")
     above.set_ylabel(fitted.attrs["parameter"] + ("" if unit == "1" else f" [{unit}]"))
-    above.legend(fontsize=8)
+    if above.get_legend_handles_labels()[1]:
+        above.legend(fontsize=8)
     below.axhspan(-2, 2, color="0.93", lw=0)
     below.axhline(0, color="tab:blue", lw=1)
     below.plot(q[used], bins.residual.values[used], "o", ms=3, color="0.2")
     below.set_ylabel("residual [sd]")
     below.set_xlabel("q [1/Å]")
     below.tick_params(axis="x", which="both", labelsize=7)
+    checks = fitted["diagnostics"].dataset
+    words = f"{checks.law_verdict.item()}: {checks.law_reason.item()}"
+    figure.suptitle("\n".join(textwrap.wrap(words, CHARACTERS)), fontsize=8)
     if path is not None:
         figure.savefig(path, dpi=130)
     return figure

@@ -9,8 +9,10 @@ N(x; f(q_b), scatter^2) over x. See Lunn et al., J. R. Stat. Soc. C 62, 551 (201
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,30 +23,25 @@ import optimistix
 import xarray as xr
 from numpyro.infer import MCMC, NUTS, init_to_median
 from numpyro.infer.util import log_density, potential_energy, unconstrain_fn
-from scipy.stats import chi2
 
 from bayesfit._bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered, reasons
-from bayesfit._convergence import worst
 from bayesfit._coordinates import Override
+from bayesfit._datasets import is_series, joined, one_dataset
 from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
+from bayesfit._law_result import STATS, grid, law_result
+from bayesfit._law_verdict import Fitted, judge, residuals_of
 from bayesfit._laws import Law, get_law, sites_of
-from bayesfit._model import Parameter
 from bayesfit._priors import build, one_number, parse_common
-from bayesfit._result import describe, provenance
-from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
-from bayesfit._verdict import LEAST_CONTRACTION, LEAST_P, VERDICTS, contraction
+from bayesfit._verdict import VERDICTS
 
 Array = np.ndarray
 
-SCATTER = Parameter("scatter", "", "s", "sd of the bins about the law")
 SCATTER_PRIOR = 0.3
 WARMUP = 500
 STARTS = 1000
 REFINING = 200
 WORSE_START = 10.0  # nats
-CURVE_POINTS = 100
 TARGET_ACCEPT = 0.95
-STATS = {"diverging": "diverging", "num_steps": "n_steps", "accept_prob": "acceptance_rate", "energy": "energy"}
 
 
 def law(
@@ -64,10 +61,11 @@ def law(
     """Posterior of a law in q, from the posteriors of all bins of a fit, each bin's own prior divided out.
 
     Args:
-        result: what `fit` returned or `load` read.
-        law: "diffusion" (rate = D q^2), "power_law" (D q^n), "diffusion_plus_offset" (D q^2 + rate_0), "de_gennes"
-            (D0 q^2 H(q)/S(q)), "from_table", "constant"; a table of a name and its options, `{"name": "power_law", "n":
-            1}`; a `bayesfit.Law`; or a NumPyro program `(q, tau) -> value`.
+        result: what `fit` or `series` returned or `load` read.
+        law: "diffusion" (rate = D q^2), "diffusion_extrapolated" (D0 q^2 (1 + C q^2)), "power_law" (D q^n),
+            "diffusion_plus_offset" (D q^2 + rate_0), "de_gennes" (D0 q^2 H(q)/S(q)), "from_table", "constant"; a table
+            of a name and its options, `{"name": "power_law", "n": 1}`; a `bayesfit.Law`; or a NumPyro program
+            `(q, tau) -> value`.
         parameter: the sampled parameter that follows the law, as in `result.posterior`.
         scatter: whether bins scatter about the law, normally, in the parameter's logarithm (in the parameter itself
             where it may be negative), with an inferred sd that has the prior HalfNormal(0.3).
@@ -80,36 +78,106 @@ def law(
         DataTree in ArviZ's schema with groups `posterior` (chain, draw) and `sample_stats`; `law_curve` (point: `q`,
         `mean`, `lower`, `upper`: the law's posterior mean and central 95 % band, without scatter); `bins` (q_bin:
         `mean` and `sd` of the parameter, `used`, `left_out` in words, `law`, `residual` from the law in sd of the bin's
-        likelihood, NaN where not used, `distance` of the bin's draws from the density that describes them); and
-        `diagnostics` (`verdict` of each bin; of the law itself `law_verdict`, `law_reason`, `r_hat`, `ess_bulk`,
-        `ess_tail`, `divergences`, `chi2` of the residuals).
+        likelihood, NaN where not used, `residual_with_scatter`, in which the inferred scatter is allowed for and which
+        is standard normal where the law holds, `distance` of the bin's draws from the density that describes them);
+        and `diagnostics` (`verdict` of each bin; of the law itself `law_verdict`, "misfit" where these residuals are
+        too large, one of them is, or they go with q, `law_reason`, `r_hat`, `ess_bulk`, `ess_tail`, `divergences`,
+        `chi2`, `freedom`, `p_chi2`, `p_farthest`, `p_order`). Of a series all have a dimension `dataset`; a dataset
+        whose bins cannot be used is left out with a warning.
 
     Raises:
         InputError: there are too few bins, or the law is not known at their q. SettingsError: an unknown name, an
             impossible value, or a parameter whose prior cannot be known.
     """
-    chosen = get_law(law)
     _check_choices(scatter, {"priors": priors, "fixed": fixed})
-    draws, chains, seed = (
+    choices = _Choices(
+        get_law(law),
+        parameter,
+        scatter,
+        _known_verdicts(verdicts),
+        priors or {},
+        fixed or {},
         _whole_number(draws, "draws", 4),
         _whole_number(chains, "chains", 1),
         _whole_number(seed, "seed"),
+        model,
     )
+    return _of_series(result, choices) if is_series(result) else _of_one(result, choices)
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """What a user asks for, checked; `samplers` are kept so that the datasets of a series share what is compiled."""
+
+    law: Law
+    parameter: str
+    scatter: bool
+    verdicts: tuple[str, ...]
+    priors: Mapping[str, Any]
+    fixed: Mapping[str, Any]
+    draws: int
+    chains: int
+    seed: int
+    model: Any
+    samplers: dict[Any, Sampler] = field(default_factory=dict)
+
+    def sampler(self, bins: Bins, tau: Array) -> Sampler:
+        """The law's for data of this shape: NumPyro's kernel holds what it made of the first."""
+        shapes = (bins.logarithmic, *(np.shape(array) for array in jax.tree.leaves((bins.likelihood, tau))))
+        if shapes not in self.samplers:
+            program = second_stage(self.law, bins.logarithmic, self.scatter, self.priors, self.fixed)
+            self.samplers[shapes] = Sampler(program, self.draws, self.chains)
+        return self.samplers[shapes]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a result states of them."""
+        return {
+            "seed": self.seed,
+            "scatter_inferred": int(self.scatter),
+            "verdicts": ", ".join(self.verdicts),
+            "priors": json.dumps(dict(self.priors), default=str),
+            "fixed": json.dumps(dict(self.fixed), default=str),
+        }
+
+
+def _of_one(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
+    """The law of one dataset."""
+    law = choices.law
     with jax.enable_x64(True):
-        bins = likelihoods(result, parameter, _known_verdicts(verdicts), model)
+        bins = likelihoods(result, choices.parameter, choices.verdicts, choices.model)
         tau = _delays(result)
-        program = second_stage(chosen, bins.logarithmic, scatter, priors, fixed)
-        sites = _sites(program, chosen, bins, tau, scatter, (priors or {}, fixed or {}))
-        _check_count(bins, len(sites), chosen)
-        sampler = Sampler(program, draws, chains)
-        samples, stats = sampler(jax.random.PRNGKey(seed), grid(bins.q[bins.used]), tau, bins.likelihood)
-        prior = sampler.prior(jax.random.PRNGKey(seed), grid(bins.q[bins.used]), tau, bins.likelihood)
-    values = samples.pop("_law")
-    samples = {name: array for name, array in samples.items() if name not in (fixed or {})}
-    settings = {"seed": seed, "scatter_inferred": int(scatter), "verdicts": ", ".join(_known_verdicts(verdicts))}
-    settings |= {"priors": _as_json(priors), "fixed": _as_json(fixed)}
-    verdict = _judge(samples, stats, prior, sites, bins, values, scatter)
-    return _tree(result, chosen, parameter, bins, samples, stats, values, verdict, settings)
+        sampler = choices.sampler(bins, tau)
+        sites = _sites(sampler.program, law, bins, tau, choices)
+        _check_count(bins, len(sites), law)
+        data = jax.random.PRNGKey(choices.seed), grid(bins.q[bins.used]), tau, bins.likelihood
+        samples, stats = sampler(*data)
+        prior = sampler.prior(*data)
+        values, scatter = samples.pop("_law"), samples.get("scatter")
+        samples = {name: array for name, array in samples.items() if name not in choices.fixed}
+        fitted = Fitted(law, choices.parameter, bins, sites, samples, scatter, stats, prior, values)
+        residuals = residuals_of(fitted)
+    return law_result(result, fitted, residuals, judge(fitted, residuals), choices.settings)
+
+
+def _of_series(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
+    """The law of each dataset, as one result; datasets whose bins cannot be used are left out."""
+    labels = result["steps"].coords["dataset"].values
+    results: dict[int, xr.DataTree] = {}
+    refused: dict[str, InputError] = {}
+    for place, label in enumerate(labels.tolist()):
+        try:
+            results[place] = _of_one(one_dataset(result, label), choices)
+        except InputError as error:
+            refused[str(label)] = error
+    if not results:
+        raise next(iter(refused.values()))
+    for label, reason in refused.items():
+        warnings.warn(f"dataset {label} is left out: {reason}", UserWarning, stacklevel=3)
+    whole = joined(list(results.values()), labels[list(results)])
+    if refused:
+        whole.attrs["datasets_left_out"] = ", ".join(refused)
+    return whole
 
 
 def _known_verdicts(verdicts: Any) -> tuple[str, ...]:
@@ -143,11 +211,6 @@ def _delays(result: xr.DataTree) -> Array:
     return tau[tau > 0]
 
 
-def grid(q: Array) -> Array:
-    """The bins' q and, after them, a fine grid over their range; (q_bin + CURVE_POINTS,)."""
-    return np.concatenate([q, np.geomspace(q.min(), q.max(), CURVE_POINTS)])
-
-
 def second_stage(
     law: Law, logarithmic: bool, scatter: bool, priors: Mapping[str, Any] | None, fixed: Mapping[str, Any] | None
 ) -> Callable[..., None]:
@@ -179,14 +242,7 @@ def second_stage(
     return Override(program, pinned, built)
 
 
-def _sites(
-    program: Callable[..., None],
-    law: Law,
-    bins: Bins,
-    tau: Array,
-    scatter: bool,
-    choices: tuple[Mapping[str, Any], ...],
-) -> tuple[str, ...]:
+def _sites(program: Callable[..., None], law: Law, bins: Bins, tau: Array, choices: _Choices) -> tuple[str, ...]:
     """The names of the law's sampled parameters, "scatter" left out, after checking law and choices.
 
     Raises:
@@ -196,9 +252,9 @@ def _sites(
     q, field = bins.q[bins.used], f"law {law.name!r}"
     law.check_range(np.where(bins.used, bins.q, np.nan), field)
     alone, _ = sites_of(law, grid(q), tau, field)
-    for kind, names in zip(("priors", "fixed"), choices, strict=True):
+    for kind, names in (("priors", choices.priors), ("fixed", choices.fixed)):
         alone.refuse_derived(kind, names)
-        known = (*alone.sampled, *(("scatter",) if scatter else ()))
+        known = (*alone.sampled, *(("scatter",) if choices.scatter else ()))
         for name in names:
             if name not in known:
                 raise SettingsError(f"unknown parameter {name!r}", field=kind, remedy=nearest(name, known))
@@ -298,149 +354,3 @@ class Sampler:
         kept = energies < energies[lowest] + WORSE_START
         starts = jax.tree.map(lambda x: jnp.where(kept, x, x[lowest]), modes)
         return starts, jnp.isfinite(energies[lowest])
-
-
-# What comes out
-
-
-class _Verdict(NamedTuple):
-    name: str
-    reason: str
-    numbers: dict[str, float]
-    residual: Array
-    chi2: float
-
-
-def _judge(
-    samples: Mapping[str, Array],
-    stats: Mapping[str, Array],
-    prior: Mapping[str, Any],
-    sites: tuple[str, ...],
-    bins: Bins,
-    values: Array,
-    scatter: bool,
-) -> _Verdict:
-    """The verdict on the law: the first that applies of poor_mixing, misfit, not_identified, ok."""
-    sampled = [name for name in samples if np.ptp(samples[name]) > 0]
-    r_hat, ess_bulk, ess_tail = worst(np.stack([samples[name] for name in sampled]))
-    divergences = int(stats["diverging"].sum())
-    likelihood = bins.likelihood
-    at = np.log(values) if bins.logarithmic else values
-    residual = (likelihood.centre - at[..., : likelihood.centre.size].mean(axis=(0, 1))) / likelihood.width
-    squares = float(np.sum(residual**2))
-    found = []
-    if not r_hat <= LARGEST_RHAT:
-        found.append(("poor_mixing", f"R-hat {r_hat:.3f} > {LARGEST_RHAT}"))
-    if not min(ess_bulk, ess_tail) >= LEAST_ESS:
-        found.append(("poor_mixing", f"ESS {min(ess_bulk, ess_tail):.0f} < {LEAST_ESS:.0f}"))
-    if divergences > LARGEST_DIVERGENT_SHARE * stats["diverging"].size:
-        found.append(("poor_mixing", f"{divergences} divergences"))
-    p = float(chi2.sf(squares, max(residual.size - len(sites), 1)))
-    if not scatter and p < LEAST_P:
-        reason = f"the bins scatter about the law by more than their own widths (chi2 {squares:.3g}, p {p:.1g})"
-        found.append(("misfit", f"{reason}; try scatter or another law"))
-    for name in sites:
-        levels = np.quantile(np.asarray(prior[name]), (np.arange(65) + 0.5) / 65)
-        narrowed = contraction(samples[name], levels)
-        if narrowed < LEAST_CONTRACTION:
-            found.append(("not_identified", f"the bins hardly narrow the prior: {name} (contraction {narrowed:.2f})"))
-    numbers = {"r_hat": r_hat, "ess_bulk": ess_bulk, "ess_tail": ess_tail, "divergences": divergences}
-    name, reason = found[0] if found else ("ok", f"R-hat {r_hat:.3f}, ESS {min(ess_bulk, ess_tail):.0f}")
-    return _Verdict(name, reason, numbers, residual, squares)
-
-
-def _tree(
-    result: xr.DataTree,
-    law: Law,
-    parameter: str,
-    bins: Bins,
-    samples: Mapping[str, Array],
-    stats: Mapping[str, Array],
-    values: Array,
-    verdict: _Verdict,
-    settings: Mapping[str, Any],
-) -> xr.DataTree:
-    """The result of a law, in ArviZ's schema."""
-    unit = {"units": result["posterior"][parameter].attrs.get("units", "1")}
-    coords = {"chain": np.arange(values.shape[0]), "draw": np.arange(values.shape[1])}
-    described = {known.name: known for known in (*law.parameters, SCATTER)}
-    order = [name for name in described if name in samples] + [name for name in samples if name not in described]
-    posterior = xr.Dataset(
-        {name: (("chain", "draw"), samples[name], describe(described.get(name, Parameter(name)))) for name in order},
-        coords,
-    )
-    if "scatter" in posterior and not bins.logarithmic:
-        posterior["scatter"].attrs.update(unit)
-    sampling = {ours: (("chain", "draw"), stats[theirs]) for theirs, ours in STATS.items()}
-    sampling["lp"] = (("chain", "draw"), -stats["potential_energy"])
-    attrs = {
-        "creator": "bayesfit",
-        "inference_library": "numpyro",
-        "law": law.name,
-        "law_formula": law.formula,
-        "parameter": parameter,
-        "scale": "logarithmic" if bins.logarithmic else "linear",
-        **settings,
-        "model": result.attrs["model"],
-        "input_file": result.attrs.get("input_file", ""),
-        "input_sha256": result.attrs.get("input_sha256", ""),
-        **provenance(),
-        **{str(name): value for name, value in result.attrs.items() if str(name).startswith("data_")},
-    }
-    verdicts = result["diagnostics"].verdict.values.astype(str).astype(object)
-    diagnostics = xr.Dataset({"verdict": ("q_bin", verdicts), **verdict.numbers}, _bin_coords(result))
-    tree = xr.DataTree.from_dict(
-        {
-            "posterior": posterior.assign_attrs(attrs),
-            "sample_stats": xr.Dataset(sampling, coords, attrs=attrs),
-            "law_curve": _curve(values[..., bins.used.sum() :], grid(bins.q[bins.used])[bins.used.sum() :], unit),
-            "bins": _bins_group(result, bins, values[..., : bins.used.sum()], verdict, unit),
-            "diagnostics": diagnostics.assign(law_verdict=verdict.name, law_reason=verdict.reason, chi2=verdict.chi2),
-        }
-    )
-    tree.attrs.update(attrs)
-    return tree
-
-
-def _as_json(given: Mapping[str, Any] | None) -> str:
-    return json.dumps(dict(given or {}), default=str)
-
-
-def _bin_coords(result: xr.DataTree) -> dict[str, Any]:
-    coords = result["posterior"].dataset.coords
-    return {str(name): coord for name, coord in coords.items() if coord.dims == ("q_bin",)}
-
-
-def _curve(values: Array, q: Array, unit: dict[str, str]) -> xr.Dataset:
-    """The law on the grid (chain, draw, point): posterior mean and central 95 % band."""
-    lower, upper = np.quantile(values, [0.025, 0.975], axis=(0, 1))
-    arrays = {"q": q, "mean": values.mean(axis=(0, 1)), "lower": lower, "upper": upper}
-    units = {"q": {"units": "1/angstrom"}}
-    return xr.Dataset({name: ("point", array, units.get(name, unit)) for name, array in arrays.items()}).set_coords("q")
-
-
-def _bins_group(result: xr.DataTree, bins: Bins, values: Array, verdict: _Verdict, unit: dict[str, str]) -> xr.Dataset:
-    """The bins as the law sees them."""
-    made = np.isfinite(bins.draws)
-    count = np.maximum(made.sum(axis=1), 1)
-    mean = np.where(made.any(axis=1), np.where(made, bins.draws, 0.0).sum(axis=1) / count, np.nan)
-    spread = np.sqrt(np.where(made, (bins.draws - mean[:, None]) ** 2, 0.0).sum(axis=1) / count)
-
-    def over_all(of_used: Array) -> Array:
-        whole = np.full(bins.q.size, np.nan)
-        whole[bins.used] = of_used
-        return whole
-
-    in_own = {"long_name": "distance of the bin from the law, in sd of its likelihood"}
-    return xr.Dataset(
-        {
-            "mean": ("q_bin", mean, unit),
-            "sd": ("q_bin", np.where(np.isfinite(mean), spread, np.nan), unit),
-            "used": ("q_bin", bins.used),
-            "left_out": ("q_bin", bins.left_out),
-            "law": ("q_bin", over_all(values.mean(axis=(0, 1))), unit),
-            "residual": ("q_bin", over_all(verdict.residual), in_own),
-            "distance": ("q_bin", over_all(bins.distance), {"long_name": "Kolmogorov-Smirnov distance of the draws"}),
-        },
-        _bin_coords(result),
-    )

@@ -40,6 +40,11 @@ def conversion(of: str, to: str, field: str | None = None) -> float:
     return here / there
 
 
+def how_to_state(name: str, unit: str = "angstrom^2/s") -> str:
+    """The remedy where a parameter of a law or model of one's own has no unit."""
+    return f'State it: bayesfit.Law("mine", program, parameters=(bayesfit.Parameter("{name}", "{unit}"),))'
+
+
 def _read(unit: str, field: str | None) -> tuple[float, Powers]:
     """Size in SI units, and powers, of a unit such as "angstrom^2/s" or "Pa s"."""
     for character, plain in SPELT.items():
@@ -88,8 +93,16 @@ def in_units(result: xr.DataTree, units: Mapping[str, str]) -> xr.DataTree:
                 f"unknown parameter {name!r}", field="units", remedy=nearest(name, map(str, posterior.data_vars))
             )
         array = posterior[name]
-        factor = conversion(array.attrs.get("units", "1"), unit, f"units.{name}")
+        factor = _shown(name, array.attrs.get("units", "1"), unit)
         changed[name] = (array.astype(float) * factor).assign_attrs({**array.attrs, "units": unit})
     shown = result.copy()
     shown["posterior"] = posterior.assign(changed)
     return shown
+
+
+def _shown(name: str, of: str, to: str) -> float:
+    """The factor to the unit in which a parameter is to be shown."""
+    if of == "1" and _read(to, f"units.{name}")[1]:
+        problem = f"cannot be shown in {to}: it has no unit, or none that is stated"
+        raise SettingsError(problem, field=f"units.{name}", remedy=how_to_state(name, to))
+    return conversion(of, to, f"units.{name}")

@@ -12,6 +12,7 @@ from bayesfit import InputError, SettingsError
 from bayesfit._datasets import is_series, joined, one_dataset
 from bayesfit._errors import nearest
 from bayesfit._known import Known, parse_known
+from bayesfit._units import conversion, how_to_state
 from bayesfit.pipelines._quantities import WATER_RANGE, hydrodynamic_radius, viscosity_of_size, viscosity_of_water
 
 GIVEN = ("temperature", "viscosity", "radius")
@@ -21,7 +22,7 @@ DESCRIBED = {
     "viscosity": {"units": "Pa s", "long_name": "viscosity of the medium"},
     "radius": {"units": "nm", "long_name": "hydrodynamic radius, known beforehand"},
 }
-COEFFICIENTS = ("D0", "D")  # where there are both, as in a joint fit of de Gennes narrowing, D0 is the particles' own
+COEFFICIENTS = ("D0", "D")  # where there are both, as in a joint fit with such a law, D0 is the particles' own
 UNIT = "angstrom^2/s"
 COLDEST = 150.0  # K; no liquid that is looked at by light or X-rays is colder, and Celsius never reads as much
 SMALLEST = 0.1  # nm, an atom's radius
@@ -51,18 +52,20 @@ def stokes_einstein(
         viscosity: of the medium, in Pa s, what the file states where neither it nor `radius` is given; or "water", at
             each draw's temperature (Patek et al., J. Phys. Chem. Ref. Data 38, 21 (2009)).
         radius: the hydrodynamic radius in nm, where the viscosity is asked for.
-        parameter: the diffusion coefficient's name; by default `D0` where there is one, else `D`.
+        parameter: the diffusion coefficient's name; by default `D0` where there is one, as of "diffusion_extrapolated"
+            and "de_gennes", also of a joint fit, else `D`.
         seed: the same result and seed give the same draws, to the bit. Results of one shape and seed share the draws of
             one prior, as files share the error of one thermometer; give other seeds where they do not.
 
     Returns:
         A copy of the result whose `posterior` has `hydrodynamic_radius` [nm] or `viscosity` [Pa s], with the dims of D
         (NaN where D is), and `temperature` [K], `viscosity` and `hydrodynamic_radius` (chain, draw) as far as they were
-        given by priors. What was given is in the attribute `sample`. A radius that the pipeline derived gives way.
+        given by priors. What was given is in the attribute `sample`, the name of the D that was taken in
+        `stokes_einstein_of`. A radius that the pipeline derived gives way.
 
     Raises:
         SettingsError: a value is impossible, or given with another that it follows from.
-        InputError: a value is neither given nor stated, or the result has no diffusion coefficient in angstrom^2/s.
+        InputError: a value is neither given nor stated; the result has no diffusion coefficient, or one without a unit.
 
     Warns:
         UserWarning: the radius is smaller than an atom's, as where a viscosity is given in cP.
@@ -85,12 +88,15 @@ def stokes_einstein(
         name = NAMES["radius"]
         derived = hydrodynamic_radius(diffusion, values["temperature"], values["viscosity"])
         _check_size(derived)
+    derived.attrs["long_name"] += f" from {diffusion.name}"
     drawn = {NAMES[known]: value for known, value in values.items() if value.ndim}
     posterior = result["posterior"].dataset.drop_vars(list(NAMES.values()), errors="ignore")
     tree = result.copy()
     tree["posterior"] = posterior.assign({**drawn, name: derived})
     described = {known: value if isinstance(value, str) else value.described for known, value in sample.items()}
-    tree.attrs.update(stokes_einstein=name, sample=json.dumps(described), sample_seed=seed)
+    tree.attrs.update(
+        stokes_einstein=name, stokes_einstein_of=diffusion.name, sample=json.dumps(described), sample_seed=seed
+    )
     return tree
 
 
@@ -146,14 +152,24 @@ def _diffusion(result: xr.DataTree, parameter: str | None) -> xr.DataArray:
         raise SettingsError(f"unknown parameter {parameter!r}", field="parameter", remedy=close)
     found = [parameter] if parameter is not None else [name for name in COEFFICIENTS if name in names]
     if not found:
-        raise InputError(
-            "the result has no diffusion coefficient", field="posterior", remedy="Fit a rate, of curves with q"
-        )
-    unit = posterior[found[0]].attrs.get("units", "1")
-    if unit != UNIT:
+        remedy = f"Name it, parameter={names[0]!r}" if "law" in result.attrs else "Fit a rate, of curves with q"
+        raise InputError("the result has no diffusion coefficient", field="posterior", remedy=remedy)
+    array = posterior[found[0]].astype(float)
+    return array * _factor(array)
+
+
+def _factor(array: xr.DataArray) -> float:
+    """That from the unit of a diffusion coefficient to `UNIT`."""
+    name, unit = str(array.name), array.attrs.get("units", "1")
+    if unit == "1":
+        raise InputError("has no stated unit, and is a diffusion coefficient", field=name, remedy=how_to_state(name))
+    try:
+        return conversion(unit, UNIT)
+    except SettingsError as error:
         remedy = "Fit 'diffusion', or 'power_law' with n = 2" if unit == "angstrom^n/s" else None
-        raise InputError(f"has the unit {unit}, a diffusion coefficient has {UNIT}", field=found[0], remedy=remedy)
-    return posterior[found[0]].astype(float)
+        raise InputError(
+            f"has the unit {unit}, a diffusion coefficient has {UNIT}", field=name, remedy=remedy
+        ) from error
 
 
 def _values(sample: Sample, diffusion: xr.DataArray, seed: int) -> dict[str, xr.DataArray]:

@@ -13,7 +13,7 @@ from scipy.optimize import minimize_scalar
 from typer.testing import CliRunner
 
 import bayesfit
-from bayesfit import _cli, _joint_result, _joint_sample, _link_check
+from bayesfit import _cli, _joint_result, _joint_sample, _link_check, _residual_checks
 from bayesfit._across import parse_across
 from bayesfit._freed import freed_bins
 from bayesfit._joint import joint_posterior
@@ -141,10 +141,10 @@ def test_residuals_are_standard_normal_where_the_law_holds(noise):
 def test_order_of_residuals():
     """P-values of independent residuals are uniform; residuals that rise with q are found."""
     rng = np.random.default_rng(1)
-    p = [_link_check._p_order(rng.standard_normal(12)) for _ in range(100)]
+    p = [_residual_checks.p_order(rng.standard_normal(12)) for _ in range(100)]
     assert stats.kstest(p, "uniform").pvalue > 0.01
-    assert _link_check._p_order(np.arange(8.0)) < 0.005
-    assert np.isnan(_link_check._p_order(np.arange(4.0)))
+    assert _residual_checks.p_order(np.arange(8.0)) < 0.005
+    assert np.isnan(_residual_checks.p_order(np.arange(4.0)))
 
 
 # The verdict

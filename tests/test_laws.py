@@ -4,6 +4,7 @@ import itertools
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,18 +16,23 @@ import pytest
 import xarray as xr
 from numpyro.infer import MCMC, NUTS
 from scipy.integrate import quad
-from scipy.optimize import minimize
+from scipy.optimize import minimize, minimize_scalar
 from scipy.stats import kstest, norm, skewnorm
 from uniformity import p_value
 
 import bayesfit
 from bayesfit import _bin_likelihood, _sinh_arcsinh, _two_stage
 from bayesfit._across import parse_across
-from bayesfit._bin_likelihood import Likelihood, likelihoods, log_scattered
+from bayesfit._bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered
+from bayesfit._datasets import joined
 from bayesfit._errors import InputError, SettingsError
+from bayesfit._law_result import grid
+from bayesfit._law_verdict import Fitted, judge, residuals_of
 from bayesfit._laws import LAWS, Law, get_law
+from bayesfit._plots import plot_law
 from bayesfit._sinh_arcsinh import SinhArcsinh
-from bayesfit._two_stage import Sampler, grid, second_stage
+from bayesfit._two_stage import Sampler, second_stage
+from bayesfit._units import in_units
 
 TAU = np.geomspace(1e-5, 1.0, 40)
 Q = np.geomspace(0.002, 0.02, 8)
@@ -258,6 +264,33 @@ def test_a_law_has_one_radius(outlier):
     ]
 
 
+def test_a_law_of_ones_own_states_its_units(tmp_path):
+    """And where it does not, what needs them says how; its picture needs no formula."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import bayesfit, numpyro, numpyro.distributions as dist\n"
+        "def program(q, tau):\n"
+        "    return numpyro.sample('D_nm', dist.LogUniform(1.0, 1e4)) * 100 * q**2\n"
+        "law = bayesfit.Law('mine', program, parameters=(bayesfit.Parameter('D_nm', 'nm^2/s'),))\n"
+    )
+    result = planted(np.log(D * Q**2), 0.05)
+    options = {"scatter": False, "draws": 100, "chains": 2}
+    stated = bayesfit.law(result, str(file), **options)
+    assert stated["posterior"].D_nm.attrs["units"] == "nm^2/s"
+    radius = bayesfit.stokes_einstein(stated, parameter="D_nm")["posterior"].hydrodynamic_radius
+    expected = 1.380649e-23 * 298.15 / (6 * np.pi * 8.9e-4 * stated["posterior"].D_nm * 1e-18) * 1e9
+    np.testing.assert_allclose(radius, expected, rtol=1e-12)
+    bare = bayesfit.law(result, get_law(str(file)).program, **options)
+    remedy = r'State it: bayesfit.Law\("mine", program, parameters=\(bayesfit.Parameter\("D_nm", "angstrom\^2/s"\),\)\)'
+    with pytest.raises(InputError, match=f"D_nm: has no stated unit, .*{remedy}"):
+        bayesfit.stokes_einstein(bare, parameter="D_nm")
+    with pytest.raises(InputError, match="Name it, parameter='D_nm'"):
+        bayesfit.stokes_einstein(bare)
+    with pytest.raises(SettingsError, match=r"units.D_nm: cannot be shown in um.2/s: it has no unit, .* State it: "):
+        in_units(bare, {"D_nm": "um^2/s"})
+    plot_law(bare, tmp_path / "bare.png")
+
+
 def test_a_law_of_ones_own_with_a_fixed_parameter():
     def bent(q, tau):
         height = numpyro.sample("height", dist.LogNormal(10.0, 2.0))
@@ -272,6 +305,189 @@ def test_a_law_of_ones_own_with_a_fixed_parameter():
     assert float(bend.std()) == pytest.approx(precision**-0.5, rel=0.1)
     assert list(fit["posterior"].data_vars) == ["bend"]
     assert json.loads(fit.attrs["fixed"]) == {"height": D}
+
+
+# Whether bins follow a law
+
+
+def follows(law, x, width, scatter, q=Q):
+    """The record of a law that was fitted exactly to normal bins (x, width), its slopes in log q sampled from their
+    closed form, the scatter from its density on a grid; and its verdict."""
+    rng, design = (
+        np.random.default_rng(2),
+        np.stack([np.ones(q.size), np.log(q / q[0])], 1)[:, : 1 + (law != "diffusion")],
+    )
+    y = x - (2 * np.log(q) if law == "diffusion" else 0.0)
+    grid_s = np.geomspace(1e-4, 1.0, 200) if scatter else np.zeros(1)
+    log_p, means, roots = [], [], []
+    for s in grid_s:
+        weight = 1 / (width**2 + s**2)
+        covariance = np.linalg.inv(design.T @ (weight[:, None] * design))
+        mean = covariance @ design.T @ (weight * y)
+        rest = np.sum(np.log(weight)) + np.linalg.slogdet(covariance)[1] - np.sum(weight * (y - design @ mean) ** 2)
+        log_p.append(0.5 * rest - 0.5 * (s / 0.3) ** 2 + (np.log(s) if scatter else 0.0))
+        means.append(mean)
+        roots.append(np.linalg.cholesky(covariance))
+    p = np.exp(log_p - np.max(log_p))
+    drawn = rng.choice(grid_s.size, 2000, p=p / p.sum())
+    slopes = np.array([means[k] + roots[k] @ rng.standard_normal(design.shape[1]) for k in drawn])
+    values = np.exp(slopes @ design.T + (x - y)).reshape(4, 500, -1)
+    samples = {f"b{k}": row.reshape(4, 500) for k, row in enumerate(slopes.T)}
+    prior = {name: rng.normal(0.0, 30.0, 1000) for name in samples}
+    spread = grid_s[drawn].reshape(4, 500) if scatter else None
+    stats = {"diverging": np.zeros((4, 500))}
+    bins = Bins(np.arange(q.size), q, np.full(q.size, "", object), None, True, normals(x, width), None)
+    held = samples | ({"scatter": spread} if scatter else {})
+    fitted = Fitted(get_law(law), "rate", bins, tuple(samples), held, spread, stats, prior, values)
+    return fitted, judge(fitted, residuals_of(fitted))
+
+
+@pytest.mark.parametrize("scatter", [False, True])
+@pytest.mark.parametrize("bins", [7, 13])
+def test_diffusion_coefficients_that_fall_with_q_are_a_misfit(bins, scatter):
+    """The row that was seen: D of single angles from 3.61 to 3.20, in order of q, some ten of their errors away."""
+    q, rng = np.linspace(0.0007, 0.0026, bins), np.random.default_rng(bins)
+    D_, width = 1e8 * np.linspace(3.61, 3.20, bins), np.full(bins, 0.006)
+    x = np.log(D_ * q**2) + width * rng.standard_normal(bins)
+    _, verdict = follows("diffusion", x, width, scatter, q)
+    assert verdict.name == "misfit"
+    assert "rate does not follow the law 'diffusion" in verdict.reason
+    assert "residuals that go with q (p 0.0" in verdict.reason
+    assert ("try another law, as 'diffusion_extrapolated'; bins scatter about the law by " in verdict.reason) == scatter
+    assert (verdict.numbers["p_chi2"] < 1e-6) == (not scatter)
+
+
+@pytest.mark.parametrize("scatter", [False, True])
+@pytest.mark.parametrize("law", ["diffusion", "power_law"])
+def test_bins_that_follow_their_law_are_ok(law, scatter):
+    rng = np.random.default_rng(8)
+    wrong = 0
+    for _ in range(40):
+        width = rng.uniform(0.02, 0.1, Q.size)
+        x = np.log(D * Q**2) + np.hypot(width, 0.05 * scatter) * rng.standard_normal(Q.size)
+        wrong += follows(law, x, width, scatter)[1].name != "ok"
+    assert wrong <= 3  # 40 at 0.015: more than 3 in 3 of 1000 runs
+
+
+def test_one_bin_far_off_is_a_misfit_though_bins_scatter():
+    rng, q = np.random.default_rng(5), np.geomspace(0.002, 0.02, 30)
+    x = np.log(D * q**2) + 0.05 * rng.standard_normal(q.size)
+    x[11] += 2.0
+    _, verdict = follows("diffusion", x, np.full(q.size, 0.02), True, q)
+    assert verdict.name == "misfit"
+    assert "a bin far off" in verdict.reason
+    assert "farthest bin 11 (+" in verdict.reason
+
+
+@pytest.mark.parametrize("scatter", [False, True])
+def test_residuals_are_roots_of_likelihood_ratios(scatter):
+    """Of normal bins in closed form; of a skewed one by a search for the best value."""
+    width = np.geomspace(0.01, 0.3, Q.size)
+    x = np.log(D * Q**2) + 0.1 * np.linspace(-3, 3, Q.size)
+    fitted, _ = follows("diffusion", x, width, scatter)
+    found, at = residuals_of(fitted), np.log(fitted.values).mean(axis=(0, 1))
+    np.testing.assert_allclose(found.alone, (x - at) / width, rtol=1e-3, atol=1e-3)
+    s = np.mean(fitted.scatter) if scatter else 0.0
+    np.testing.assert_allclose(found.checked, (x - at) / np.hypot(width, s), rtol=1e-3, atol=2e-3)
+    shape = SinhArcsinh(x, width, np.full(Q.size, 0.6), np.full(Q.size, 0.8))
+    likelihood = Likelihood(shape, None, x, width, x, width)
+    skewed = fitted._replace(bins=replace(fitted.bins, likelihood=likelihood))
+    bin = jax.tree.map(lambda a: a[1], likelihood)
+    best = minimize_scalar(lambda z: -float(log_likelihood(z, bin)), (x[1] - 1, x[1] + 1))
+    held = float(log_likelihood(at[1], bin))
+    if scatter:
+        near = minimize_scalar(lambda z: -float(log_likelihood(z, bin)) + 0.5 * ((z - at[1]) / s) ** 2, (at[1], x[1]))
+        held = -near.fun
+    expected = np.sign(best.x - at[1]) * np.sqrt(2 * (-best.fun - held))
+    assert residuals_of(skewed).checked[1] == pytest.approx(expected, rel=1e-3)
+
+
+def test_extrapolation_to_q_zero_is_a_weighted_line():
+    """D(q) over q^2, against numpy's weighted least squares; the radius is that of D0."""
+    rng = np.random.default_rng(6)
+    q = np.linspace(0.0007, 0.0026, 13)
+    width = rng.uniform(0.001, 0.003, q.size)
+    D_ = 3.7e8 * (1 - 2.5e4 * q**2)
+    x = np.log(D_ * q**2) + width * rng.standard_normal(q.size)
+    fit = bayesfit.law(planted(x, width, q=q), "diffusion_extrapolated", scatter=False, seed=1)
+    measured = np.exp(x) / q**2
+    (slope, D0), covariance = np.polyfit(q**2, measured, 1, w=1 / (width * measured), cov="unscaled")
+    posterior = fit["posterior"]
+    assert float(posterior.D0.mean()) == pytest.approx(D0, abs=0.15 * np.sqrt(covariance[1, 1]))
+    assert float(posterior.D0.std()) == pytest.approx(np.sqrt(covariance[1, 1]), rel=0.1)
+    assert float((posterior.C * posterior.D0).mean()) == pytest.approx(slope, abs=0.15 * np.sqrt(covariance[0, 0]))
+    assert fit["diagnostics"].law_verdict == "ok"
+    assert (posterior.D0.attrs["units"], posterior.C.attrs["units"]) == ("angstrom^2/s", "angstrom^2")
+    derived = bayesfit.stokes_einstein(fit)
+    assert derived.attrs["stokes_einstein_of"] == "D0"
+    expected = 1.380649e-23 * 298.15 / (6 * np.pi * 8.9e-4 * posterior.D0 * 1e-20) * 1e9
+    np.testing.assert_allclose(derived["posterior"].hydrodynamic_radius, expected, rtol=1e-12)
+
+
+def test_the_extrapolation_is_positive_wherever_its_prior_reaches():
+    (link,) = parse_across({"rate": "diffusion_extrapolated"}, bayesfit.curves(TAU, np.ones((Q.size, TAU.size)), q=Q))
+    assert [parameter.name for parameter in link.parameters] == ["D0", "C"]
+    values = [value(get_law("diffusion_extrapolated"), Q, D0=5.0, C=share / Q[-1] ** 2) for share in (-0.999, 0.5)]
+    assert np.all(values[0] > 0)
+    np.testing.assert_allclose(values[1], 5.0 * Q**2 * (1 + 0.5 * (Q / Q[-1]) ** 2))
+    with numpyro.handlers.seed(rng_seed=0):
+        site = numpyro.handlers.trace(get_law("diffusion_extrapolated").program).get_trace(Q, TAU)["C"]["fn"]
+    np.testing.assert_allclose([site.low, site.high], [-1 / Q[-1] ** 2, 1 / Q[-1] ** 2])
+
+
+# A series of datasets
+
+
+@pytest.fixture(scope="module")
+def series_law():
+    """The law of four datasets, of which the second has two bins less and the last has none that is ok."""
+    results = [
+        planted(np.log(D * Q**2), 0.05),
+        planted(np.log(2 * D * Q**2), 0.05, verdict=["misfit"] * 2 + ["ok"] * 6),
+        planted(np.log(3 * D * Q**2), 0.05),
+        planted(np.log(D * Q**2), 0.05, verdict="misfit"),
+    ]
+    for result in results:
+        result["sample_stats"] = xr.Dataset({"lp": result["posterior"].rate.isel(q_bin=0, drop=True)})
+    results[1].attrs["data_temperature"] = 310.0
+    whole = joined(results, np.array([20, 40, 50, 60]))
+    with pytest.warns(UserWarning, match="dataset 60 is left out: verdicts: no bin can be used"):
+        return results, bayesfit.law(whole, scatter=False, draws=300, chains=2, seed=4)
+
+
+def test_a_series_has_a_law_for_each_dataset(series_law, tmp_path):
+    results, fit = series_law
+    assert fit["posterior"].D.dims == ("chain", "draw", "dataset")
+    assert fit["steps"].coords["dataset"].values.tolist() == [20, 40, 50]
+    assert fit.attrs["datasets_left_out"] == "60"
+    assert fit["diagnostics"].law_verdict.dims == ("dataset",)
+    np.testing.assert_allclose(fit["law_curve"].q.isel(point=0), [Q[0], Q[2], Q[0]])
+    alone, last = (bayesfit.law(results[place], scatter=False, draws=300, chains=2, seed=4) for place in (1, 2))
+    np.testing.assert_array_equal(fit["posterior"].D.sel(dataset=50), last["posterior"].D)
+    second = bayesfit.one_dataset(bayesfit.load(bayesfit.save(fit, tmp_path / "law.nc")), 40)
+    np.testing.assert_allclose(second["posterior"].D, alone["posterior"].D, rtol=1e-6)
+    np.testing.assert_array_equal(second["bins"].used, alone["bins"].used)
+    np.testing.assert_allclose(second["law_curve"].q, alone["law_curve"].q)
+    assert "q" in second["law_curve"].coords
+    assert plot_law(second, tmp_path / "law.png").get_suptitle().startswith(second["diagnostics"].law_verdict.item())
+    bayesfit.plot_series(fit, tmp_path / "series.png")
+    assert (tmp_path / "series.png").stat().st_size > 10_000
+    with pytest.raises(bayesfit.ResultError, match="is a series"):
+        plot_law(fit)
+
+
+def test_each_dataset_of_a_law_has_its_own_radius(series_law):
+    derived = bayesfit.stokes_einstein(series_law[1], viscosity=1e-3)
+    temperature = np.array([298.15, 310.0, 298.15])
+    expected = 1.380649e-23 * temperature / (6 * np.pi * 1e-3 * derived["posterior"].D * 1e-20) * 1e9
+    np.testing.assert_allclose(derived["posterior"].hydrodynamic_radius, expected, rtol=1e-12)
+
+
+def test_a_series_without_usable_bins_is_refused():
+    result = planted(np.log(D * Q**2), 0.05, verdict="misfit")
+    result["sample_stats"] = xr.Dataset()
+    with pytest.raises(InputError, match="no bin can be used"):
+        bayesfit.law(joined([result, result], np.arange(2)))
 
 
 # From curves to a law
@@ -296,10 +512,12 @@ def test_the_command_line_finds_the_diffusion_coefficient(saved, tmp_path):
     assert abs(float(found.mean()) - D) < 3.5 * float(found.std())
     assert float(found.std()) < 0.03 * D
     assert "D [um^2/s]" in call("show", law, "--unit", "D=um^2/s").stdout
+    assert "warning" not in call("plot", law, "-o", tmp_path / "again.svg").stderr.lower()
     radius = "--set", "temperature=298.15", "--set", "viscosity=LogNormal(-7, 0.01)", "-o", tmp_path / "radius.nc"
-    assert "hydrodynamic_radius [nm]" in call("stokes-einstein", law, *radius).stdout
+    told = call("stokes-einstein", law, *radius).stdout
+    assert "hydrodynamic_radius [nm]" in told
+    assert "hydrodynamic_radius from D, diffusion coefficient" in told
     assert bayesfit.load(tmp_path / "radius.nc")["posterior"].viscosity.dims == ("chain", "draw")
-    call("plot", law, "-o", tmp_path / "again.pdf")
 
 
 def test_the_command_line_refuses_in_one_line(saved):
@@ -524,7 +742,15 @@ def test_too_few_bins_are_refused():
 def test_a_law_needs_good_names():
     with pytest.raises(SettingsError, match="reserved"):
         Law("mine", lambda q, tau: q, (bayesfit.Parameter("scatter"),))
-    assert set(LAWS) == {"diffusion", "power_law", "diffusion_plus_offset", "de_gennes", "from_table", "constant"}
+    assert set(LAWS) == {
+        "diffusion",
+        "diffusion_extrapolated",
+        "power_law",
+        "diffusion_plus_offset",
+        "de_gennes",
+        "from_table",
+        "constant",
+    }
 
 
 def test_draws_that_no_density_describes_are_warned_of():
