@@ -1,0 +1,294 @@
+"""Where the table stands in a grid: its headings, its rows, and what stands above it."""
+
+import re
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bayesfit import InputError
+from bayesfit.pipelines._grid import Grid, Row, is_empty, is_number, number, split
+from bayesfit.pipelines._headings import Heading, corner, understand, understand_all
+from bayesfit.pipelines._unit_names import tidy, unit_of
+
+PROSE = {"in", "is", "of", "the", "are", "and", "with", "for", "by", "from", "="}
+MARKS = {"", "-", "[-]", "(-)", "[]", "()", "1", "a.u.", "arb. units", "arb.u."}  # of what has no unit
+SHOWN = 12  # headings, in messages
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A table: its headings (none where it has none), its rows, and the place of each in the file.
+
+    `above` are the lines of comments and of what else stands above the headings, `values` the rows above or below them
+    that give q, phi or an angle for each column, as heading and numbers (column,). `turned`: rows are columns of the
+    file.
+    """
+
+    headings: list[str] | None
+    rows: list[Row]
+    lines: list[int]
+    grid: Grid
+    head_line: int = 0
+    above: list[str] = field(default_factory=list)
+    values: list[tuple[Heading, np.ndarray]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    turned: bool = False
+
+    @property
+    def width(self) -> int:
+        return len(self.headings if self.headings is not None else self.rows[0])
+
+    def place(self, row: int, column: int) -> str:
+        """Where a cell stands, in words."""
+        line, place = (column, row) if self.turned else (row, column)
+        number_of_column = place + self.grid.first
+        if self.grid.sheet:
+            return f"sheet {self.grid.sheet!r}, cell {_letters(number_of_column)}{self.lines[line]}"
+        return f"line {self.lines[line]}, column {number_of_column}"
+
+    def column(self, place: int) -> np.ndarray:
+        """The numbers of a column (row,); NaN where a cell is empty or says that there is none.
+
+        Raises:
+            InputError: a cell holds anything else that is no number.
+        """
+        values = [number(row[place]) for row in self.rows]
+        for row, value in enumerate(values):
+            if value is None:
+                cell = self.rows[row][place]
+                raise InputError(f"{self.place(row, place)}: {cell!r} is not a number", file=self.grid.path)
+        return np.array(values, float)
+
+    def columns(self, places: list[int]) -> np.ndarray:
+        """Several columns, (column, row)."""
+        return np.array([self.column(place) for place in places]).reshape(len(places), len(self.rows))
+
+    def holds_words(self, place: int) -> bool:
+        """Whether no cell of a column is a number, and some are words."""
+        cells = [row[place] for row in self.rows]
+        return not any(map(is_number, cells)) and any(number(cell) is None for cell in cells)
+
+
+def turned(cells: Cells) -> Cells:
+    """The table with its rows as columns; the first cell of each is its heading."""
+    every = ([cells.headings] if cells.headings is not None else []) + cells.rows
+    lines = ([cells.head_line] if cells.headings is not None else []) + cells.lines
+    names, *rows = (list(row) for row in zip(*every, strict=True))
+    grid = replace(cells.grid, first=cells.grid.first + 1)
+    return replace(cells, headings=list(map(str, names)), rows=rows, lines=lines, grid=grid, values=[], turned=True)
+
+
+def locate(grid: Grid, named: set[str]) -> Cells:
+    """The table of a grid; `named` are headings that the user names.
+
+    Raises:
+        InputError: there are no two rows of numbers, or a row has more or fewer cells than the others.
+    """
+    start, heading = _beginning(grid, named)
+    headings, head_line = (None, 0) if heading is None else (grid.rows[heading], grid.lines[heading])
+    above = list(range(start if heading is None else heading))
+    cells = Cells(headings, grid.rows[start:], grid.lines[start:], grid, head_line)
+    if heading is None:
+        cells = _headed_by_comment(cells, named)
+    cells = _with_first_cell(cells)
+    cells, above = _with_rows_of_values(cells, above)
+    cells = _with_units(cells)
+    _check_widths(cells)
+    words = [" ".join(str(cell) for cell in grid.rows[row] if not is_empty(cell)) for row in above]
+    before = [text.lstrip("#%/!@ \t\"'") for line, text in grid.comments if line < max(cells.lines[:1] or [0])]
+    return replace(cells, above=[*before, *words], notes=_skipped(cells, above))
+
+
+def _beginning(grid: Grid, named: set[str]) -> tuple[int, int | None]:
+    """The first row of numbers, and the row of headings, None where there is none."""
+    for row, cells in enumerate(grid.rows[:-1]):
+        if not is_heading(cells, named):
+            continue
+        for first in range(row + 1, min(row + 4, len(grid.rows))):
+            numbers = sum(map(is_number, grid.rows[first]))
+            whole = numbers > 1 and all(number(cell) is not None for cell in grid.rows[first])
+            if (numbers and len(grid.rows[first]) == len(cells) and not _is_value_row(grid.rows[first])) or whole:
+                return row + 1, row
+            if numbers and not _is_value_row(grid.rows[first]):
+                break
+    for enough in (1.0, 0.5) if len(grid.rows) > 1 else ():
+        found = [row for row, cells in enumerate(grid.rows) if _numbers(cells) >= enough]
+        if found:
+            widths = [len(grid.rows[row]) for row in found]
+            start = next(row for row in found if len(grid.rows[row]) == max(set(widths), key=widths.count))
+            above = grid.rows[start - 1] if start else []
+            head = len(above) == len(grid.rows[start]) and not all(is_empty(cell) for cell in above[1:])
+            return start, start - 1 if head and _numbers(above) < 1.0 else None
+    raise InputError(
+        "holds no table of two rows and two columns or more",
+        file=grid.path,
+        remedy="Expected headings such as q, tau, g2, g2_err above columns of numbers",
+    )
+
+
+def is_heading(cells: Row, named: set[str]) -> bool:
+    """Whether a row is understood as headings: of delays, or of q with delays along the top."""
+    if len(cells) < 2 or all(number(cell) is not None for cell in cells):
+        return False
+    if named & {str(cell).strip() for cell in cells}:
+        return True
+    heads = [understand(str(cell)) for cell in cells if not is_number(cell)]
+    if any(head.word == "tau" for head in heads):
+        return True
+    rest = all(number(cell) is not None or "tau" in understand(str(cell)).values for cell in cells[1:])
+    return corner(cells[0]) is not None or (rest and heads[0].word in ("q", "angle") and _is_start(cells[0]))
+
+
+def _is_start(cell: object) -> bool:
+    return not is_number(cell) and understand(str(cell)).plain
+
+
+def _numbers(cells: Row) -> float:
+    """The share of a row's cells that are numbers or say that there is none; 0 where there are no two cells, or no
+    number."""
+    if len(cells) < 2 or not any(map(is_number, cells)):
+        return 0.0
+    return sum(number(cell) is not None for cell in cells) / len(cells)
+
+
+def _is_value_row(cells: Row) -> bool:
+    """Whether a row gives q, phi or an angle for each column: its name, then numbers."""
+    if is_number(cells[0]) or is_empty(cells[0]) or not any(map(is_number, cells[1:])):
+        return False
+    head = understand(str(cells[0]).rstrip(" :="))
+    return head.plain and head.word in ("q", "phi", "angle") and all(number(cell) is not None for cell in cells[1:])
+
+
+def _headed_by_comment(cells: Cells, named: set[str]) -> Cells:
+    """The table with the headings that stand in a comment above it, as `numpy.savetxt` writes them."""
+    for line, text in reversed(cells.grid.comments):
+        if line > cells.lines[0]:
+            continue
+        for row in _ways_to_split(text.lstrip("#%/!@ \t\"'"), cells.grid.separator):
+            short = len(row) == cells.width and not PROSE & {str(cell).lower().rstrip(":") for cell in row}
+            if short and is_heading(row, named):
+                return replace(cells, headings=row, head_line=line)
+    return cells
+
+
+def _ways_to_split(text: str, separator: str | None) -> list[Row]:
+    """The cells of a heading that may be split otherwise than the numbers below it."""
+    bracketed = re.sub(r"\s+(?=[\[(])", "", text)  # a unit belongs to the word before it
+    ways = [split(text, other) for other in dict.fromkeys((separator, ",", ";", "\t"))]
+    return [*ways, re.split(r"\s{2,}|\t", text), bracketed.split()]
+
+
+def _with_first_cell(cells: Cells) -> Cells:
+    """The table with a heading that is split as its rows are: words that belong together, or an empty corner."""
+    if cells.headings is None or not cells.rows:
+        return cells
+    width = len(cells.rows[0])
+    if cells.grid.separator is not None or len(cells.headings) == width:
+        return cells
+    text = " ".join(map(str, cells.headings))
+    for row in (re.sub(r"\s+(?=[\[(])", "", text).split(), _known_words(cells.headings)):
+        if len(row) == width:
+            return replace(cells, headings=row)
+    counts = all(number(row[0]) in (index, index + 1) for index, row in enumerate(cells.rows))
+    if len(cells.headings) == width - 1 and counts:
+        return replace(cells, headings=["", *cells.headings])
+    return cells
+
+
+def _known_words(words: Row) -> Row:
+    """Headings of several words, split at spaces, put together again from the left."""
+    found: Row = []
+    while words:
+        for count in range(min(5, len(words)), 0, -1):
+            text = " ".join(map(str, words[:count]))
+            if count == 1 or understand(text).plain:
+                found.append(text)
+                words = words[count:]
+                break
+    return found
+
+
+def _with_rows_of_values(cells: Cells, above: list[int]) -> tuple[Cells, list[int]]:
+    """The table without the rows next to its headings that give q, phi or an angle for each column."""
+    if cells.headings is None:
+        return cells, above
+    values = []
+    rows, lines = list(cells.rows), list(cells.lines)
+    while above and len(cells.grid.rows[above[-1]]) == cells.width and _is_value_row(cells.grid.rows[above[-1]]):
+        values.append(_value_row(cells.grid.rows[above.pop()]))
+    while len(rows) > 1 and _is_value_row(rows[0]) and len(rows[0]) == cells.width:
+        values.append(_value_row(rows.pop(0)))
+        lines.pop(0)
+    return replace(cells, rows=rows, lines=lines, values=values), above
+
+
+def _value_row(row: Row) -> tuple[Heading, np.ndarray]:
+    """The heading and the numbers of such a row; an empty cell, as merged ones leave it, has the number before it."""
+    numbers = np.array([np.nan, *(number(cell) for cell in row[1:])], float)
+    for place in range(2, len(numbers)):
+        if np.isnan(numbers[place]):
+            numbers[place] = numbers[place - 1]
+    return understand(str(row[0]).rstrip(" :=")), numbers
+
+
+def _with_units(cells: Cells) -> Cells:
+    """The table with the units of a row below the headings put to them."""
+    if cells.headings is None or not cells.rows or any(map(is_number, cells.rows[0])):
+        return cells
+    texts = [str(unit) for unit in cells.rows[0]]
+    heads = understand_all(cells.headings)
+    known = [unit_of(head.word, text) is not None for head, text in zip(heads, texts, strict=False)]
+    others = [text for text, one in zip(texts, known, strict=False) if not one and tidy(text) not in MARKS]
+    if len(texts) != cells.width or not any(known) or others:
+        return cells
+    headings = [
+        name if tidy(text) in MARKS else f"{name} [{text.strip('[]() ')}]"
+        for name, text in zip(cells.headings, texts, strict=True)
+    ]
+    return replace(cells, headings=headings, rows=cells.rows[1:], lines=cells.lines[1:])
+
+
+def _check_widths(cells: Cells) -> None:
+    """Refuse a table of one row or column, and rows that are longer or shorter than its headings."""
+    if not cells.rows or cells.width < 2:
+        raise InputError("expected a header and at least one row, and two columns or more", file=cells.grid.path)
+    for row, line in zip(cells.rows, cells.lines, strict=True):
+        if len(row) != cells.width:
+            remedy = "A decimal comma needs another separator" if len(row) == 2 * cells.width else None
+            problem = f"line {line}: expected {cells.width} columns, got {len(row)}"
+            raise InputError(problem, file=cells.grid.path, remedy=remedy)
+
+
+def _skipped(cells: Cells, above: list[int]) -> list[str]:
+    """What is said of the lines above the headings.
+
+    Raises:
+        InputError: one of them is a row of numbers as those below.
+    """
+    for row in above:
+        if len(cells.grid.rows[row]) == cells.width and _numbers(cells.grid.rows[row]) == 1.0:
+            problem = f"line {cells.grid.lines[row]} holds numbers, above the headings of line {cells.head_line}"
+            raise InputError(problem, file=cells.grid.path, remedy="Put the headings first, or leave the line out")
+    if not above:
+        return []
+    first, last = cells.grid.lines[above[0]], cells.grid.lines[above[-1]]
+    lines = f"line {first}" if first == last else f"lines {first} to {last}"
+    return [f"{lines} above the table hold{'s' if first == last else ''} no rows of it"]
+
+
+def _letters(column: int) -> str:
+    """The name of a column of a sheet."""
+    name = ""
+    while column:
+        column, rest = divmod(column - 1, 26)
+        name = chr(65 + rest) + name
+    return name
+
+
+def found(cells: Cells) -> str:
+    """The headings, for messages."""
+    if cells.headings is None:
+        return f"{cells.width} columns without headings"
+    names = [repr(str(name)) for name in cells.headings[:SHOWN]]
+    more = f" and {cells.width - SHOWN} more" if cells.width > SHOWN else ""
+    return "found the headings " + ", ".join(names) + more
