@@ -19,7 +19,7 @@ QUANTITIES = {
     "q": r"q(?: ?val(?:ue)?s?)?|scattering vectors?|wave ?vectors?",
     "temperature": r"temperature|temp",
 }
-MARKED = ("refractive_index", "q")  # their names are too short to be taken without a sign
+SHORT = re.compile(r"[nq]\s+[-+.\d]")  # names that are too short to be taken without a sign
 DELAYS = r"tau|lag ?times?|lags?|delay ?times?|delays?|times?"
 UNITS_SAID = {"tau": DELAYS, "q": r"q(?: ?val(?:ue)?s?)?|scattering vectors?|wave ?vectors?"}
 
@@ -42,7 +42,7 @@ def read_above(lines: list[str]) -> Above:
     for line in map(tidy, lines):
         for word, names in QUANTITIES.items():
             match = re.search(QUANTITY.replace("NAMES", names), line)
-            if match is None or (word in MARKED and not re.search(r"[=:]", match[0])):
+            if match is None or SHORT.match(match[0]):
                 continue
             numbers = np.array([float(each) for each in re.findall(NUMBER, match["numbers"])])
             said = match["within"] or match["after"]

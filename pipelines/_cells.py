@@ -12,6 +12,7 @@ from bayesfit.pipelines._unit_names import tidy, unit_of
 
 PROSE = {"in", "is", "of", "the", "are", "and", "with", "for", "by", "from", "="}
 MARKS = {"", "-", "[-]", "(-)", "[]", "()", "1", "a.u.", "arb. units", "arb.u."}  # of what has no unit
+LONGEST = 5  # words of a heading
 SHOWN = 12  # headings, in messages
 
 
@@ -94,7 +95,8 @@ def locate(grid: Grid, named: set[str]) -> Cells:
     cells, above = _with_rows_of_values(cells, above)
     cells = _with_units(cells)
     _check_widths(cells)
-    words = [" ".join(str(cell) for cell in grid.rows[row] if not is_empty(cell)) for row in above]
+    between = " " if grid.separator is None else " = "  # a name and its value are cells of their own
+    words = [between.join(str(cell) for cell in grid.rows[row] if not is_empty(cell)) for row in above]
     before = [text.lstrip("#%/!@ \t\"'") for line, text in grid.comments if line < max(cells.lines[:1] or [0])]
     return replace(cells, above=[*before, *words], notes=_skipped(cells, above))
 
@@ -102,7 +104,7 @@ def locate(grid: Grid, named: set[str]) -> Cells:
 def _beginning(grid: Grid, named: set[str]) -> tuple[int, int | None]:
     """The first row of numbers, and the row of headings, None where there is none."""
     for row, cells in enumerate(grid.rows[:-1]):
-        if not is_heading(cells, named):
+        if not is_heading(cells, named) or (_is_value_row(cells) and is_heading(grid.rows[row + 1], named)):
             continue
         for first in range(row + 1, min(row + 4, len(grid.rows))):
             numbers = sum(map(is_number, grid.rows[first]))
@@ -185,26 +187,24 @@ def _with_first_cell(cells: Cells) -> Cells:
     width = len(cells.rows[0])
     if cells.grid.separator is not None or len(cells.headings) == width:
         return cells
-    text = " ".join(map(str, cells.headings))
-    for row in (re.sub(r"\s+(?=[\[(])", "", text).split(), _known_words(cells.headings)):
-        if len(row) == width:
-            return replace(cells, headings=row)
+    ways = _known_words([str(word) for word in cells.headings], width)
+    if ways:
+        return replace(cells, headings=max(ways, key=lambda row: len({understand(name).word for name in row})))
     counts = all(number(row[0]) in (index, index + 1) for index, row in enumerate(cells.rows))
     if len(cells.headings) == width - 1 and counts:
         return replace(cells, headings=["", *cells.headings])
     return cells
 
 
-def _known_words(words: Row) -> Row:
-    """Headings of several words, split at spaces, put together again from the left."""
-    found: Row = []
-    while words:
-        for count in range(min(5, len(words)), 0, -1):
-            text = " ".join(map(str, words[:count]))
-            if count == 1 or understand(text).plain:
-                found.append(text)
-                words = words[count:]
-                break
+def _known_words(words: list[str], count: int) -> list[list[str]]:
+    """All ways to put words together to so many headings of which each names a quantity."""
+    if not words or count < 1:
+        return [[]] if not words and count == 0 else []
+    found = []
+    for length in range(1, min(LONGEST, len(words) - count + 1) + 1):
+        name = " ".join(words[:length])
+        if understand(name).plain:
+            found += [[name, *rest] for rest in _known_words(words[length:], count - 1)]
     return found
 
 

@@ -19,7 +19,7 @@ COMMA = re.compile(r"[-+−]?\d*,\d+(?:[eEdD][-+]?\d+)?")
 POINT = re.compile(r"[-+−]?\d*\.\d+(?:[eEdD][-+]?\d+)?")
 MISSING = {"", "nan", "-nan", "na", "n/a", "null", "none", "-", "--", "—"}
 MISSING |= {"#n/a", "#num!", "#div/0!", "#value!", "nan(ind)", "-nan(ind)", "1.#qnan", "1.#ind", "-1.#ind"}
-SAMPLE = 400  # lines that tell the separator
+SAMPLE = 50  # lines that tell the separator
 Row = list[Any]
 
 
@@ -63,7 +63,7 @@ def is_empty(cell: Any) -> bool:
 def decoded(raw: bytes) -> str | None:
     """The text of bytes in UTF-8 or UTF-16; what is neither matters only where a number should stand. None: no text."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return raw.decode("utf-16", errors="replace")
+        return raw.decode("utf-16", errors="replace").lstrip("\ufeff")
     zeros = np.frombuffer(raw[:4096], np.uint8) == 0
     for start, name in ((1, "utf-16-le"), (0, "utf-16-be")):
         if zeros.size > 3 and zeros[start::2].mean() > 0.9 and not zeros[1 - start :: 2].any():
@@ -71,7 +71,7 @@ def decoded(raw: bytes) -> str | None:
     if b"\0" in raw:
         return None
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode().lstrip("\ufeff")
     except UnicodeDecodeError:
         return raw.removeprefix(b"\xef\xbb\xbf").decode("cp1252", errors="replace")
 
@@ -120,7 +120,7 @@ def _share_of_numbers(lines: list[str], separator: str | None) -> float:
         cells = split(line, separator)
         while cells and not cells[-1]:
             cells.pop()
-        numbers = sum(number(cell) is not None or (separator != "," and bool(COMMA.fullmatch(cell))) for cell in cells)
+        numbers = sum(number(cell) is not None or bool(COMMA.fullmatch(cell)) for cell in cells)
         shares.append(numbers / len(cells) if len(cells) > 1 else 0.0)
     return sum(shares) / max(1, len(shares))
 

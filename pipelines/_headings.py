@@ -18,6 +18,7 @@ Bins        a number or a label after the name (`g2_1`, `q3`), or values: `q=0.0
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from bayesfit.pipelines._unit_names import NUMBER, Unit, tidy, unit_of
 
@@ -129,8 +130,11 @@ def understand_all(texts: Sequence[object]) -> list[Heading]:
     return found
 
 
+@lru_cache(maxsize=10_000)
 def understand(text: str) -> Heading:
     """What one heading says."""
+    if corner(text) is not None:
+        return Heading(text)
     plain, minus_one = _without_arguments(tidy(text))
     if plain in ERRORS_ALONE:
         return Heading(text, "g2_err")
@@ -181,6 +185,8 @@ def _named(text: str, plain: str, word: str, rank: int) -> Heading | None:
     several = re.fullmatch(r"[ .:#\[(-]*(\d+)[\])]?(?: ?[/,]| in)? *(.+)", rest)
     if several and (unit := unit_of(word, several[2])):
         return replace(heading, unit=unit, label=several[1])
+    if word == "q" and unit_of("wavelength", rest):  # a length, where its inverse is wanted
+        return replace(heading, strange=rest)
     if inside and word not in ("g2", "bin") and not inside[2] and not re.fullmatch(r"\d+", inside[1]):
         return replace(heading, strange=inside[1].strip())
     after = re.fullmatch(r"(?:/|,|in )\s*([a-zå%.]+(?:\s*\^?-?\d)?)|frames?", rest)

@@ -47,7 +47,7 @@ def read_long(sheet: Sheet) -> Reading:
         [str(key[told["bin"]]) for key in bins] if "bin" in told else None,
         minus_one=sheet.heads[place["g2"]].minus_one,
         errors_from=f"column {sheet.name(place['g2_err'])}" if "g2_err" in place else "",
-        left_out=[sheet.name(at) for at in range(cells.width) if at not in place.values()],
+        left_out=sheet.unused(place.values()),
         optics=_optics_columns(sheet, place, columns),
         **sheet.stated(place),
     )

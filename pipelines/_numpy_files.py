@@ -46,10 +46,10 @@ def read_arrays(path: Path, columns: Mapping[str, Any], layout: str) -> Grid | R
     if "g2" in words and arrays[words["g2"]].ndim == 2:
         return _by_bins(path, arrays, words, heads, layout)
     lengths = {np.shape(array) for array in arrays.values() if np.ndim(array) == 1}
-    if len(lengths) == 1:
+    if len(lengths) == 1 and max(map(np.ndim, arrays.values())) == 1:
         flat = {name: array for name, array in arrays.items() if np.ndim(array) == 1}
         rows = [list(flat), *(list(row) for row in zip(*(array.tolist() for array in flat.values()), strict=True))]
-        return Grid(rows, list(range(len(rows))), [], path)
+        return Grid(rows, list(range(1, len(rows) + 1)), [], path)
     said = ", ".join(f"{name} {np.shape(array)}" for name, array in arrays.items())
     raise InputError(
         f"found the arrays {said}; expected {NAMES}", file=path, remedy='Name them, --set columns.g2="NAME"'
@@ -83,7 +83,7 @@ def _matrix(path: Path, array: np.ndarray) -> Grid:
     if array.ndim != 2 or min(array.shape) < 2:
         remedy = f"Save numpy.savez(file, ...) with {NAMES}"
         raise InputError(f"an array of shape {array.shape} is no table", file=path, remedy=remedy)
-    return Grid([list(row) for row in array.tolist()], list(range(len(array))), [], path)
+    return Grid([list(row) for row in array.tolist()], list(range(1, len(array) + 1)), [], path)
 
 
 def _by_bins(
@@ -110,6 +110,7 @@ def _by_bins(
         g2_err,
         bins,
         units={word: unit for word, name in words.items() if (unit := heads[name].unit) is not None},
+        strange={word: heads[name].strange for word, name in words.items() if heads[name].strange},
         minus_one=heads[words["g2"]].minus_one,
         errors_from=f"array {words['g2_err']!r}" if "g2_err" in words else "",
         left_out=[repr(name) for name in arrays if name not in words.values()],

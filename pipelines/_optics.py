@@ -33,17 +33,25 @@ class Optics:
     angle: float | None = None
 
 
-def optics_of(given: Mapping[str, Any], reading: Reading, above: Above, path: Path) -> Optics:
-    """What the settings say, else the columns, else the lines above the table.
+def check_optics(given: Mapping[str, Any]) -> None:
+    """Refuse an unknown name, and what is no number above 0.
 
     Raises:
-        SettingsError: an unknown name, or no number above 0. InputError: a wavelength without a usable unit.
+        SettingsError: one of them.
     """
     for name, value in given.items():
         if name not in KNOWN:
             raise SettingsError("unknown setting", field=f"optics.{name}", remedy=nearest(name, KNOWN))
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
             raise SettingsError(f"got {value!r}, expected a number above 0", field=f"optics.{name}")
+
+
+def optics_of(given: Mapping[str, Any], reading: Reading, above: Above, path: Path) -> Optics:
+    """What the settings say, else the columns, else the lines above the table.
+
+    Raises:
+        InputError: a wavelength whose unit is not known.
+    """
     said = {word: (float(numbers[0]), unit) for word, (numbers, unit) in above.quantities.items() if numbers.size == 1}
     said |= reading.optics
     found = {}

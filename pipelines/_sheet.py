@@ -1,6 +1,6 @@
 """A table whose headings are understood, and what is read from it: the records that the layouts share."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from bayesfit import InputError
 from bayesfit.pipelines._cells import Cells, found
+from bayesfit.pipelines._grid import is_empty
 from bayesfit.pipelines._headings import Heading
 from bayesfit.pipelines._unit_names import Unit
 
@@ -78,6 +79,12 @@ class Sheet:
             "strange": {word: head.strange for word, head in heads.items() if head.strange},
             "names": {word: head.text for word, head in heads.items()},
         }
+
+    def unused(self, used: Collection[int]) -> list[str]:
+        """The names of the other columns, empty ones aside."""
+        others = [place for place in range(self.cells.width) if place not in used]
+        filled = [place for place in others if not all(is_empty(row[place]) for row in self.cells.rows)]
+        return [self.name(place) for place in others if place in filled or self.heads[place].text]
 
     def only(self, word: str) -> int | None:
         """The column of a word, None where there is none.

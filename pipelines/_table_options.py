@@ -7,6 +7,7 @@ from typing import Any
 from bayesfit import SettingsError
 from bayesfit._errors import nearest
 from bayesfit.pipelines._layouts import LAYOUTS
+from bayesfit.pipelines._optics import check_optics
 from bayesfit.pipelines._unit_names import Unit, accepted, stated_unit, tidy
 
 CONVERTED = ("tau", "q", "angle", "phi")
@@ -37,6 +38,7 @@ def checked(columns: Any, units: Any, layout: str | None, sheet: str | int | Non
             raise SettingsError(
                 f"got {given!r}, expected a table of names", field=name, remedy=f"Write {name}.NAME = ..."
             )
+    check_optics(optics)
     minus_one = _minus_one(units["g2"]) if "g2" in units else None
     known = {word: _unit(word, str(text)) for word, text in units.items() if word != "g2"}
     return Options(columns, known, layout or "", sheet, optics, minus_one)

@@ -61,7 +61,7 @@ def _in_our_units(
         if "angle" in values:
             named = "angle" in options.columns or optics.angle is not None
             values["q"] = q_of_angles(values["angle"], optics, path, reading.names.get("angle", "angle"), named)
-            words["q"] = f"angles in {words['angle']}"
+            words["q"] = words["angle"]
     return values, words
 
 

@@ -8,7 +8,7 @@ from bayesfit import InputError
 from bayesfit.pipelines._edge import decades
 from bayesfit.pipelines._grid import number
 from bayesfit.pipelines._headings import Heading
-from bayesfit.pipelines._sheet import ACCEPTED, Reading, Sheet, check_delays, naming
+from bayesfit.pipelines._sheet import ACCEPTED, TELLING, Reading, Sheet, check_delays, naming
 from bayesfit.pipelines._unit_names import Unit
 
 OVERWHELMING = 2.0  # decades by which numbers along the top span more than the delays below them
@@ -17,7 +17,7 @@ SAME = 1e-6  # relative: columns of delays that differ by less are the same
 
 def read_wide(sheet: Sheet, layout: str) -> Reading:
     """The curves of a table that has a column for each."""
-    delays, values, errors, left = _roles(sheet)
+    delays, values, errors = _roles(sheet)
     tau, g2, g2_err = _arrays(sheet, delays, values, errors)
     heads = [sheet.heads[place] for place in values]
     bins, units, notes = _bins(sheet, values)
@@ -34,7 +34,7 @@ def read_wide(sheet: Sheet, layout: str) -> Reading:
         None if "q" in bins or "angle" in bins else [head.text for head in heads],
         minus_one=heads[0].minus_one,
         errors_from=_said(sheet, errors),
-        left_out=[sheet.name(place) for place in left],
+        left_out=sheet.unused({*delays, *values, *errors}),
         notes=notes,
         **stated,
     )
@@ -54,9 +54,12 @@ def is_of_bin(head: Heading) -> bool:
     return head.word == "g2" and not head.plain
 
 
-def _roles(sheet: Sheet) -> tuple[list[int], list[int], list[int], list[int]]:
-    """The columns of delays, of values, of their errors in the same order, and those that are not used."""
+def _roles(sheet: Sheet) -> tuple[list[int], list[int], list[int]]:
+    """The columns of delays, of values, and of their errors in the same order."""
     delays = _delays(sheet)
+    telling = [word for word in TELLING if sheet.places(word)]
+    if telling:
+        raise sheet.refuse(f"a column of {telling[0]} tells the bins apart, as in a long table", "--set layout=long")
     others = [place for place in range(sheet.cells.width) if place not in delays]
     errors = [place for place in others if sheet.heads[place].word == "g2_err"]
     values = [place for place in others if sheet.heads[place].word == "g2" or is_of_bin(sheet.heads[place])]
@@ -71,9 +74,7 @@ def _roles(sheet: Sheet) -> tuple[list[int], list[int], list[int], list[int]]:
         values = sorted([*values, *unknown])
     if not values:
         raise sheet.refuse("no column is known as that of g2", f"{ACCEPTED}. {naming('g2')}")
-    errors = _paired(sheet, delays, values, errors)
-    used = {*delays, *values, *errors}
-    return delays, values, errors, [place for place in range(sheet.cells.width) if place not in used]
+    return delays, values, _paired(sheet, delays, values, errors)
 
 
 def _may_be_values(sheet: Sheet, place: int) -> bool:

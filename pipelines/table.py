@@ -153,8 +153,9 @@ def _with_twin(path: Path, reading: Reading, grid: Grid, name: str, options: Opt
     """
     if reading.g2_err is not None:
         return replace(reading, notes=[*reading.notes, f"{name} is not read, since the table holds errors"])
-    cells = locate(grid, {str(name) for name in options.columns.values()})
-    errors = _arranged(cells, options, errors=True)
+    shared = {word: name for word, name in options.columns.items() if word not in ("g2", "g2_err")}
+    cells = locate(grid, set(map(str, shared.values())))
+    errors = _arranged(cells, replace(options, columns=shared), errors=True)
     table, twin = reading.g2.shape, grid.path
     if errors.g2.shape != table:
         raise InputError(

@@ -206,7 +206,7 @@ WRONG = {
     "negative q": (WIDE.replace("0.02", "-0.02", 1), "q: bin 1: got -0.02"),
     "everything NaN": ("tau,a\n0.1,nan\n0.2,nan\n", "g2: every value is NaN"),
     "no header at all": (WIDE.split("\n", 1)[1], "the table has no headings, its first line is 0.001, 1.2, 1.3"),
-    "header alone": ("tau,0.01,0.02\n", "not a table of two rows"),
+    "header alone": ("tau,0.01,0.02\n", "holds no table of two rows"),
     "one column": ("tau\n0.1\n0.2\n", "two columns"),
     "doubled column": ("q,tau,g2,g2\n0.1,0.1,1,1\n0.1,0.2,1,1\n", "g2: columns 'g2' and 'g2' could both be it"),
     "long, q missing": (LONG.replace("0.02,0.01,", ",0.01,"), "q: line 6: q is missing"),
