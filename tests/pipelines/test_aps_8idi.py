@@ -80,7 +80,11 @@ def refusal(read, tmp_path):
 
 def test_current_layout(read):
     data = read(current())
-    assert (data.attrs["pipeline"], data.attrs["layout"], data.attrs["notes"]) == ("aps_8idi", "current", "")
+    assert (data.attrs["pipeline"], data.attrs["layout"], data.attrs["notes"]) == (
+        "aps_8idi",
+        "APS 8-ID, current layout",
+        "",
+    )
     np.testing.assert_allclose(data.tau, LAGS * 1e-3 * 2 * 3, rtol=1e-14)
     np.testing.assert_array_equal(data.g2, curves_of(4).T)
     np.testing.assert_allclose(data.g2_err, 0.01, rtol=1e-6)
@@ -186,7 +190,11 @@ def test_points_without_photon_pairs_are_masked(read):
 
 def test_older_layout(read):
     data = read(older())
-    assert (data.attrs["pipeline"], data.attrs["layout"], data.attrs["notes"]) == ("aps_8idi", "older", "")
+    assert (data.attrs["pipeline"], data.attrs["layout"], data.attrs["notes"]) == (
+        "aps_8idi",
+        "APS 8-ID, older layout",
+        "",
+    )
     np.testing.assert_array_equal(data.tau, LAGS * 0.5)
     np.testing.assert_array_equal(data.g2, curves_of(3).T)
     np.testing.assert_array_equal(data.q, [0.01, 0.02, 0.03])
