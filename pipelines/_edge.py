@@ -9,6 +9,7 @@ from bayesfit.pipelines._sheet import Reading, Sheet, check_delays
 from bayesfit.pipelines._unit_names import Unit
 
 CLEAR = 0.5  # decades by which one axis must span more than the other where a corner names both
+FAR = 1.0  # decades by which q may span more than the delays where a heading names the column below it
 
 
 def is_corner(sheet: Sheet) -> bool:
@@ -70,10 +71,12 @@ def _across(sheet: Sheet, top: np.ndarray, side: np.ndarray) -> bool:
         InputError: neither the corner nor the ranges of the two axes tell.
     """
     first = sheet.heads[0]
-    if sheet.layout or first.word:
-        return sheet.layout == "transposed" if sheet.layout else first.word in ("q", "angle")
+    if sheet.layout:
+        return sheet.layout == "transposed"
     both, more = corner(first.text), decades(top) - decades(side)
-    if both is None and more < 0:
+    if first.word and (first.unit is not None or more > -FAR):
+        return True
+    if not first.word and both is None and more < 0:
         return False
     by_backslash = both is None or "\\" not in first.text or (both[0].word == "tau") == (more < 0)
     if both is not None and abs(more) > CLEAR and by_backslash:

@@ -43,7 +43,13 @@ def number(cell: Any) -> float | None:
     """The number that a cell holds; NaN where it says that there is none; None where it holds anything else."""
     if isinstance(cell, int | float | np.number) and not isinstance(cell, bool):
         return float(cell)
-    word = str(cell).strip().replace("−", "-")
+    word = str(cell)
+    if word.isascii() and "_" not in word:  # the quick way for nearly all
+        try:
+            return float(word)
+        except ValueError:
+            pass
+    word = word.strip().replace("−", "-")
     match = NUMBER.fullmatch(word)
     if match is None:
         return np.nan if word.lower() in MISSING else None
@@ -127,18 +133,18 @@ def _share_of_numbers(lines: list[str], separator: str | None) -> float:
 
 def _without_empty_ends(grid: Grid) -> Grid:
     """The grid without columns that are empty at the right end of all rows that reach them."""
-    width = max(map(len, grid.rows), default=0)
+    width = widest = max(map(len, grid.rows), default=0)
     full = [row for row in grid.rows if len(row) == width]
     while width > 1 and full and all(is_empty(row[width - 1]) for row in full):
         width -= 1
         full = [row for row in grid.rows if len(row) >= width]
-    return replace(grid, rows=[row[:width] for row in grid.rows])
+    return grid if width == widest else replace(grid, rows=[row[:width] for row in grid.rows])
 
 
 def _with_points(grid: Grid) -> Grid:
     """The grid with decimal points for decimal commas, which a text has throughout or nowhere."""
-    widths = Counter(map(len, grid.rows))
-    table = [(row, cells) for row, cells in enumerate(grid.rows) if len(cells) == widths.most_common(1)[0][0]]
+    width = Counter(map(len, grid.rows)).most_common(1)[0][0] if grid.rows else 0
+    table = [(row, cells) for row, cells in enumerate(grid.rows) if len(cells) == width]
     commas = [(row, cell) for row, cells in table for cell in cells if COMMA.fullmatch(cell)]
     if not commas:
         return grid

@@ -135,7 +135,9 @@ def understand(text: str) -> Heading:
     """What one heading says."""
     if corner(text) is not None:
         return Heading(text)
-    plain, minus_one = _without_arguments(tidy(text))
+    pair = re.fullmatch(r"\((.*,.*)\)", tidy(text))  # as pandas writes a heading of two levels
+    plain, minus_one = _without_arguments(pair[1].replace("'", "") if pair else tidy(text))
+    plain = re.sub(r"(?<=\d)\s*,?\s*[\[(]?g2[\])]?$", "", plain)
     if plain in ERRORS_ALONE:
         return Heading(text, "g2_err")
     if ERROR.search(plain):
@@ -159,7 +161,7 @@ def _without_arguments(plain: str) -> tuple[str, bool]:
 
 def _of_errors(text: str, plain: str) -> Heading:
     """A heading with a word for errors in it; what it leaves is the bin's label. Errors of q or tau are not wanted."""
-    rest = _bare(ERROR.sub(" ", plain, count=1))
+    rest = _bare(re.sub(r"\(\s*\)|\[\s*\]", "", ERROR.sub(" ", plain, count=1)))
     of = understand(rest)
     if NO_ERROR.search(rest) or (of.word in ("tau", "q", "phi", "angle") and of.plain):
         return Heading(text)

@@ -88,26 +88,35 @@ def _label(cell: Any) -> str:
 
 
 def _check_points(sheet: Sheet, place: Mapping[str, int], keys: list[tuple[Any, ...]], tau: np.ndarray) -> None:
-    """Refuse a long table whose bins repeat their delays, so that something else tells curves apart; or whose bins have
-    one point each."""
+    """Refuse a long table whose bins repeat their delays, or begin anew with them, so that something else tells curves
+    apart; or whose bins have one point each."""
     points = list(zip(keys, tau.tolist(), strict=True))
-    count = Counter(points)
-    again = sum(times > 1 for times in count.values())
-    counts = Counter(keys)
-    if len(counts) > 1 and max(counts.values()) == 1 and len(set(tau.tolist())) > 1:
+    times, sizes = Counter(points), Counter(keys)
+    if len(sizes) > 1 and max(sizes.values()) == 1 and len(set(tau.tolist())) > 1:
         raise sheet.refuse(
-            f"each of its {len(counts)} bins has a single point: q, phi or bin changes from row to row",
+            f"each of its {len(sizes)} bins has a single point: q, phi or bin changes from row to row",
             'Name the columns, --set columns.q="NAME" and columns.tau="NAME"; or say --set layout=long',
         )
-    if again <= len(count) / 2:
+    repeated = sum(count > 1 for count in times.values()) > len(times) / 2
+    if not repeated and not _begins_anew(keys, tau):
         return
     column = _telling(sheet, place, points)
     told = "no column tells them apart" if column is None else f"column {sheet.name(column)} seems to tell them apart"
     name = "NAME" if column is None else sheet.heads[column].text
+    what = f"each delay stands {max(times.values())} times in a bin" if repeated else "the delays of a bin begin anew"
     raise sheet.refuse(
-        f"each delay stands {max(count.values())} times in a bin, as of several curves; {told}",
+        f"{what}, as of several curves; {told}",
         f'--set columns.bin="{name}" makes a bin of each; --set layout=long takes all as points of one bin',
     )
+
+
+def _begins_anew(keys: list[tuple[Any, ...]], tau: np.ndarray) -> bool:
+    """Whether the delays of a bin rise, and fall back once in four rows or less, as of curves one below another."""
+    by_bin: dict[tuple[Any, ...], list[float]] = {}
+    for key, delay in zip(keys, tau.tolist(), strict=True):
+        by_bin.setdefault(key, []).append(delay)
+    falls = [(int(np.sum(np.diff(delays) < 0)), len(delays)) for delays in by_bin.values()]
+    return any(0 < count <= rows / 4 for count, rows in falls)
 
 
 def _telling(sheet: Sheet, place: Mapping[str, int], points: list[tuple[Any, float]]) -> int | None:

@@ -32,6 +32,12 @@ class Optics:
     refractive_index: float | None = None
     angle: float | None = None
 
+    @property
+    def complete(self) -> bool:
+        """Whether an angle gives q."""
+        light = self.wavelength is not None and self.wavelength >= LIGHT
+        return self.wavelength is not None and not (light and self.refractive_index is None)
+
 
 def check_optics(given: Mapping[str, Any]) -> None:
     """Refuse an unknown name, and what is no number above 0.

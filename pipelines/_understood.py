@@ -58,7 +58,7 @@ def _in_our_units(
         optics = optics_of(options.optics, reading, above, path)
         if "angle" not in values and optics.angle is not None:
             values["angle"], words["angle"] = np.full(len(reading.g2), optics.angle), "deg"
-        if "angle" in values:
+        if "angle" in values and (optics.complete or "angle" in reading.bins or "angle" in options.optics):
             named = "angle" in options.columns or optics.angle is not None
             values["q"] = q_of_angles(values["angle"], optics, path, reading.names.get("angle", "angle"), named)
             words["q"] = words["angle"]

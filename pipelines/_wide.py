@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from bayesfit import InputError
-from bayesfit.pipelines._edge import decades
+from bayesfit.pipelines._edge import FAR, decades
 from bayesfit.pipelines._grid import number
 from bayesfit.pipelines._headings import Heading
 from bayesfit.pipelines._sheet import ACCEPTED, TELLING, Reading, Sheet, check_delays, naming
 from bayesfit.pipelines._unit_names import Unit
 
-OVERWHELMING = 2.0  # decades by which numbers along the top span more than the delays below them
 SAME = 1e-6  # relative: columns of delays that differ by less are the same
 
 
@@ -188,7 +187,9 @@ def _bins(sheet: Sheet, values: Sequence[int]) -> tuple[dict[str, np.ndarray], d
         names = f"{heads[0].text}, {heads[1].text}, ..."
         return {}, units, [f"the headings {names} count the bins, q is unknown; where they are q, --set units.q=1/nm"]
     bins[word] = np.array(alone, float)
-    if not sheet.layout and decades(bins[word]) >= decades(sheet.cells.column(_delays(sheet)[0])) + OVERWHELMING:
+    delays = _delays(sheet)[0]
+    more = decades(bins[word]) - decades(sheet.cells.column(delays))
+    if more > FAR and not sheet.layout and sheet.heads[delays].unit is None:
         raise sheet.refuse(
             "the numbers along the top span more decades than the delays below: are they the delays?",
             "--set layout=transposed where they are, --set layout=wide where they are q",

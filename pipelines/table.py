@@ -22,7 +22,8 @@ What decides where a table does not say:
   decided by which axis spans more decades, by half a decade or more; `a\\b` also says that a goes down. An empty corner
   means delays down and q along the top, and is refused where the top spans more decades.
 - An angle needs wavelength and refractive index, in the settings, columns or lines above; without them it is refused.
-- A long table whose bins repeat more than half of their delays is refused, since something else tells its curves apart.
+- A long table whose bins repeat more than half of their delays, or begin anew with them, is refused, since something
+  else tells its curves apart.
 
 Settings, all optional: `columns` (word to heading or number of the column, from 1), `units` (word to unit; of g2, "g2"
 or "g2 - 1"), `layout`, `sheet` (name or number), `optics` (wavelength in nm, refractive_index, angle in degree).
@@ -38,10 +39,11 @@ import xarray as xr
 
 from bayesfit import InputError, Pipeline, SettingsError
 from bayesfit.pipelines._above import Above, read_above
-from bayesfit.pipelines._cells import Cells, is_heading, locate
+from bayesfit.pipelines._cells import Cells
 from bayesfit.pipelines._excel import is_workbook, read_workbook
 from bayesfit.pipelines._grid import Grid, decoded, from_text, is_number
 from bayesfit.pipelines._layouts import arrange
+from bayesfit.pipelines._locate import is_heading, locate
 from bayesfit.pipelines._numpy_files import is_archive, read_arrays
 from bayesfit.pipelines._quantities import relaxation
 from bayesfit.pipelines._sheet import Reading
