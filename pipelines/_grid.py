@@ -115,12 +115,14 @@ def split(line: str, separator: str | None) -> Row:
 
 
 def _separator(lines: list[str]) -> str | None:
-    """What splits the lines into the most numbers; the first of `SEPARATORS` among equals."""
-    return max(SEPARATORS, key=lambda separator: _share_of_numbers(lines, separator))
+    """What splits the most lines into numbers alone, or else into mostly numbers; the first of `SEPARATORS` among
+    equals."""
+    return max(SEPARATORS, key=lambda separator: _numbers(lines, separator))
 
 
-def _share_of_numbers(lines: list[str], separator: str | None) -> float:
-    """The mean share of numbers in a line, 0 for a line of one cell; empty cells at the end do not count."""
+def _numbers(lines: list[str], separator: str | None) -> tuple[int, float]:
+    """How many lines are numbers alone, two or more, and the shares of numbers in all that are at least half numbers;
+    empty cells at the end do not count."""
     shares = []
     for line in lines:
         cells = split(line, separator)
@@ -128,7 +130,7 @@ def _share_of_numbers(lines: list[str], separator: str | None) -> float:
             cells.pop()
         numbers = sum(number(cell) is not None or bool(COMMA.fullmatch(cell)) for cell in cells)
         shares.append(numbers / len(cells) if len(cells) > 1 else 0.0)
-    return sum(shares) / max(1, len(shares))
+    return sum(share == 1.0 for share in shares), sum(share for share in shares if share >= 0.5)
 
 
 def _without_empty_ends(grid: Grid) -> Grid:

@@ -154,9 +154,9 @@ def _without_arguments(plain: str) -> tuple[str, bool]:
     """The text with every way to write g2 as `g2`, and whether 1 is taken off it."""
     plain = re.sub(r"(?<![a-z])(d|delta )?g ?\^? ?(?:\( ?2 ?\)|2)", r"\1g2", plain)
     plain = re.sub(r"(?<=g2) ?[\[(] ?(?:\|?q\|? ?, ?)?(?:tau|t|q|delta t) ?[\])]", "", plain)
-    shorter = re.sub(r"\( ?g2 ?- ?1 ?\)|g2 ?(?:- ?1(?![\d.])|minus (?:1|one)|m1)", "g2", plain)
+    shorter, count = re.subn(r"\( ?g2 ?- ?1 ?\)|g2 ?(?:- ?1(?![\d.])|minus (?:1|one)|m1)", "g2", plain)
     shorter = re.sub(r"^(.*correlation.*?) ?[\[(] ?g2 ?[\])]", r"\1", shorter)
-    return " ".join(shorter.split()), "g2" in plain and (shorter.count("-") < plain.count("-") or "minus" in plain)
+    return " ".join(shorter.split()), count > 0
 
 
 def _of_errors(text: str, plain: str) -> Heading:
@@ -188,7 +188,7 @@ def _named(text: str, plain: str, word: str, rank: int) -> Heading | None:
     if several and (unit := unit_of(word, several[2])):
         return replace(heading, unit=unit, label=several[1])
     if word == "q" and unit_of("wavelength", rest):  # a length, where its inverse is wanted
-        return replace(heading, strange=rest)
+        return replace(heading, strange=_bare(rest))
     if inside and word not in ("g2", "bin") and not inside[2] and not re.fullmatch(r"\d+", inside[1]):
         return replace(heading, strange=inside[1].strip())
     after = re.fullmatch(r"(?:/|,|in )\s*([a-zå%.]+(?:\s*\^?-?\d)?)|frames?", rest)

@@ -140,8 +140,12 @@ def _with_first_cell(cells: Cells) -> Cells:
     if cells.headings is None or not cells.rows:
         return cells
     width = len(cells.rows[0])
-    if cells.grid.separator is not None or len(cells.headings) == width:
+    if len(cells.headings) == width:
         return cells
+    if cells.grid.separator is not None:
+        text = cells.grid.separator.join(map(str, cells.headings))
+        names = re.split(rf"{re.escape(cells.grid.separator)}(?![^()\[\]]*[)\]])", text)  # not within brackets
+        return replace(cells, headings=names) if len(names) == width else cells
     ways = _known_words([str(word) for word in cells.headings], width)
     if ways:
         return replace(cells, headings=max(ways, key=lambda row: len({understand(name).word for name in row})))

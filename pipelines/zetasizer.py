@@ -8,6 +8,7 @@ q           is not in the file: give `optics.wavelength=633`, `optics.refractive
 Amplitudes  Light scattering on a single mode sees contrasts up to 1, on a baseline of 0 since the file holds g2 - 1.
 """
 
+import html
 import re
 import zipfile
 from collections.abc import Mapping
@@ -45,10 +46,14 @@ def recognise(path: Path) -> str | None:
 
 
 def _words_of_workbook(path: Path) -> str:
-    """The text of a workbook's cells, as far as its sheets share it."""
+    """The text of a workbook's cells: what its sheets share, and what stands at their beginnings."""
     with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if name == "xl/sharedStrings.xml"]
-        return "".join(archive.read(name).decode("utf-8", errors="replace") for name in names)
+        names = [name for name in archive.namelist() if re.match(r"xl/(sharedStrings|worksheets/[^/]*)\.xml", name)]
+        parts = []
+        for name in names:
+            with archive.open(name) as file:
+                parts.append(file.read(HEAD).decode("utf-8", errors="replace"))
+    return html.unescape(" ".join(parts))
 
 
 def read(
