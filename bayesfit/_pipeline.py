@@ -24,6 +24,7 @@ class Pipeline:
         derive: `(posterior, curves) -> Dataset` of derived quantities with units in attrs; `posterior` holds every
             parameter with dims (chain, draw, q_bin), fixed ones as (q_bin,). None where there are none.
         model: the model to fit where the user names none.
+        general: whether it reads what more special pipelines may know better, so that it is asked after them.
         options: names of the settings of reading that `read` takes as keyword arguments, of `READING`.
     """
 
@@ -34,3 +35,4 @@ class Pipeline:
     model: str = "stretched_exponential"
     description: str = ""
     options: tuple[str, ...] = ()
+    general: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import itertools
 import json
 import logging
 import pkgutil
@@ -273,21 +274,24 @@ def _readable(path: str | Path) -> Path:
 def _recognise(path: Path, options: Mapping[str, Any]) -> Pipeline:
     """The pipeline that recognises the file or, where none does, the one that takes the settings given of how to read
     it."""
-    missed = []
+    missed: dict[str, str] = {}
     installed = _installed("bayesfit.pipelines")
-    for name in sorted(installed):
+    for general, name in itertools.product((False, True), sorted(installed)):
         try:
             pipeline: Pipeline = _named(name, "bayesfit.pipelines", "pipeline", Pipeline, installed)
+            if pipeline.general is not general:
+                continue
             missing = pipeline.recognise(path)
         except Exception as error:  # somebody's broken pipeline must not keep the others from their files
             missing = f"failed: {error}"
         if missing is None:
             return pipeline
-        missed.append(f"{name}: {missing}")
+        missed[name] = missing
     for name in list_pipelines() if options else ():
         if set(options) <= set(get_pipeline(name).options):
             return get_pipeline(name)
-    raise InputError("no pipeline recognises it (" + "; ".join(missed) + ")", file=path)
+    asked = "; ".join(f"{name}: {why}" for name, why in sorted(missed.items()))
+    raise InputError(f"no pipeline recognises it ({asked})", file=path)
 
 
 def _refuse_stand_ins(path: Path) -> None:

@@ -1,78 +1,97 @@
-"""Plain tables (CSV), in any of three forms.
+"""Tables: text (CSV and its kin), Excel (.xlsx) and NumPy (.npz, .npy), in the layouts and with the names people use.
 
-Wide        header `tau, ...` and one column a bin, named by its q or by any label; errors in a twin file
-Long        header with `tau, g2` and, if there are errors, `g2_err`; `q` and `phi` tell the bins apart; other columns
-            are not read. Without `q` all rows are one bin.
-Corner      no header: row 0 holds q, column 0 holds tau, the corner is empty, 0, nan or `q/tau`; errors in a twin file
-Twin        `NAME_err.csv` or `NAME_g2err.csv` beside `NAME.csv`, same form. Without one no errors are stated.
+Layouts     long, wide, interleaved, edge, transposed: see `_layouts.py`
+Names       of columns, with their units: see `_headings.py`; spellings of units: `_unit_names.py`
+Text        separators semicolon, tab, comma, bar or space, whichever gives the most numbers; decimal points, or commas
+            throughout; UTF-8 or UTF-16. Lines that begin with #, %, //, ! or @ are comments; a header may stand in the
+            last one before the numbers, as `numpy.savetxt` writes it. Other lines above the headings are skipped.
+Above       lines above the table may say wavelength, refractive index, angle, temperature, q and units: see `_above.py`
+Twin        `NAME_err.csv` or `NAME_g2err.csv` beside `NAME.csv`, same form, holds its errors; in a workbook, a sheet
+            whose name says so. Without one no errors are stated.
 
-tau is in s and q in 1/angstrom. Lines that begin with # are comments; a header may stand in the last one before the
-numbers, as `numpy.savetxt` writes it. Separators are semicolon, tab, comma or space; decimals may have a comma where
-the separator is something else.
+What decides where a table does not say:
+
+- Of several candidates for one word the name of the first rank wins (`tau` over `time`, `g2` over `correlation`); two
+  of one rank are refused.
+- Delays without a unit are in s, q in 1/angstrom, angles in degree; the dataset says "assumed", and a note says so
+  where the numbers are not usual ones. A unit that is not known is refused.
+- `theta` is the whole scattering angle with light; with X-rays it is refused. `2theta` always is.
+- Numbers over the columns of a wide table are q, unless they count the columns (0, 1, 2, ... or 1, 2, 3, ...), or
+  `units.angle` is set. A number with a unit is what its unit says.
+- Where q and delays stand along two edges, the delays are the axis that its heading names. A corner that names both is
+  decided by which axis spans more decades, by half a decade or more; `a\\b` also says that a goes down. An empty corner
+  means delays down and q along the top, and is refused where the top spans more decades.
+- An angle needs wavelength and refractive index, in the settings, columns or lines above; without them it is refused.
+- A long table whose bins repeat more than half of their delays, or begin anew with them, is refused, since something
+  else tells its curves apart.
+
+Settings, all optional: `columns` (word to heading or number of the column, from 1), `units` (word to unit; of g2, "g2"
+or "g2 - 1"), `layout`, `sheet` (name or number), `optics` (wavelength in nm, refractive_index, angle in degree).
 """
 
-import csv
-import re
-from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from bayesfit import InputError, Pipeline, curves
+from bayesfit import InputError, Pipeline, SettingsError
+from bayesfit.pipelines._above import Above, read_above
+from bayesfit.pipelines._cells import Cells
+from bayesfit.pipelines._excel import is_workbook, read_workbook
+from bayesfit.pipelines._grid import Grid, decoded, from_text, is_number
+from bayesfit.pipelines._layouts import arrange
+from bayesfit.pipelines._locate import is_heading, locate
+from bayesfit.pipelines._numpy_files import is_archive, read_arrays
 from bayesfit.pipelines._quantities import relaxation
+from bayesfit.pipelines._sheet import Reading
+from bayesfit.pipelines._table_options import Options, checked
+from bayesfit.pipelines._understood import dataset
 
 TWINS = ("_err", "_g2err", "_g2_err")
-MISSING = ("", "nan", "na", "n/a", "#n/a")
-LONG = ("q", "phi", "tau", "g2", "g2_err")
-HEADER = re.compile(r"tau(\s*[\[(]s[\])])?", re.IGNORECASE)
-CORNER = re.compile(r"(tau|q)?(\s*[\\/|]\s*(tau|q))?|nan|[-+]?0*\.?0*(e[-+]?\d+)?", re.IGNORECASE)
-LARGEST_HEAD = 2**24  # bytes; a line of 10,000 bins takes about 2**18
-
-
-@dataclass(frozen=True)
-class Cells:
-    """The cells of each row, the line of the file that each row stands on, and the file."""
-
-    rows: list[list[str]]
-    lines: list[int]
-    path: Path
+OLD_EXCEL = b"\xd0\xcf\x11\xe0"
+HEAD = 2**16  # bytes that tell whether a text is a table, and lines of them
+OPTIONS = ("columns", "units", "layout", "sheet", "optics")
 
 
 def recognise(path: Path) -> str | None:
     try:
         with path.open("rb") as file:
-            head = b"".join(_first_lines(file))
+            head = file.read(HEAD)
     except OSError as error:
         return f"cannot be opened ({error.strerror})"
-    if b"\0" in head:
-        return "not text"
-    rows = _cells(head.decode("utf-8-sig", errors="replace"), path).rows
-    if len(rows) < 2 or len(rows[0]) < 2:
-        return "not a table of two rows and two columns or more"
-    if _is_header(rows[0]):
+    if head.startswith(b"\x93NUMPY") or (head.startswith(b"PK") and (is_workbook(path) or is_archive(path))):
         return None
-    if not CORNER.fullmatch(rows[0][0]):
-        return f"no header with tau in s: its first cell is {rows[0][0][:20]!r}; 0 there if this line holds q"
-    numbers = [_number(word) for row in rows[:3] for word in row[1:]]
-    return None if not any(map(np.isnan, numbers)) else "no header with tau, and not all numbers"
+    if head.startswith(OLD_EXCEL):
+        return "an Excel file of the old form; save it as .xlsx or CSV"
+    text = decoded(head)
+    if text is None:
+        return "not text"
+    try:
+        grid = from_text(text[: text.rfind("\n")] if len(head) == HEAD and "\n" in text else text, path)
+    except InputError:
+        return None
+    rows = sum(sum(map(is_number, row)) > 0 and len(row) > 1 for row in grid.rows)
+    headed = any(is_heading(row, set()) for row in grid.rows)
+    return None if rows > 1 or (rows and headed) else "not a table of two rows and two columns or more"
 
 
-def read(path: Path) -> xr.Dataset:
+def read(
+    path: Path,
+    columns: Mapping[str, Any] | None = None,
+    units: Mapping[str, str] | None = None,
+    layout: str | None = None,
+    sheet: str | int | None = None,
+    optics: Mapping[str, Any] | None = None,
+) -> xr.Dataset:
+    options = checked(columns or {}, units or {}, layout, sheet, optics or {})
     base = table_of(path)
     if base is not None:
         raise InputError(f"holds the errors of {base.name}, which is read with them", file=path, remedy="Leave it out")
-    cells = _read_cells(path)
-    if _is_long(cells.rows[0]):
-        return _long(cells)
-    tau, labels, g2 = _wide(cells)
-    data = curves(tau, g2, _errors(path, tau, labels, g2), q=_q(labels), file=str(path))
-    if not _is_header(cells.rows[0]):
-        note = f"line {cells.lines[0]} is taken as the row of q, since there is no header"
-        data.attrs["notes"] = "; ".join(filter(None, [data.attrs["notes"], note]))
-    return data
+    reading, above = reading_of(path, options)
+    return dataset(path, reading, above, options)
 
 
 def table_of(path: Path) -> Path | None:
@@ -84,172 +103,82 @@ def table_of(path: Path) -> Path | None:
     return None
 
 
-def _first_lines(file: BinaryIO) -> list[bytes]:
-    """What stands above the third row, and that row."""
-    lines: list[bytes] = []
-    rows = 0
-    while rows < 3 and sum(map(len, lines)) < LARGEST_HEAD and (line := file.readline(LARGEST_HEAD)):
-        lines.append(line)
-        rows += bool(line.strip()) and not line.lstrip().startswith(b"#")
-    return lines
-
-
-def _read_cells(path: Path) -> Cells:
-    """Every row of a file; what is not UTF-8 matters only where a number should stand."""
-    cells = _cells(path.read_text(encoding="utf-8-sig", errors="replace"), path)
-    if len(cells.rows) < 2:
-        raise InputError("expected a header and at least one row", file=path)
-    for row, line in zip(cells.rows, cells.lines, strict=True):
-        if len(row) != len(cells.rows[0]):
-            raise InputError(f"line {line}: expected {len(cells.rows[0])} columns, got {len(row)}", file=path)
-    return cells
-
-
-def _cells(text: str, path: Path) -> Cells:
-    """Cells of each line that is neither blank nor a comment; columns that are empty at the right end are dropped."""
-    numbered = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    kept = [(number, line) for number, line in numbered if not line.lstrip().startswith("#")]
-    if not kept:
-        return Cells([], [], path)
-    rows = [_split(line, _separator(kept[0][1])) for _, line in kept]
-    above = [(number, _split(line.lstrip("# \t"))) for number, line in numbered if number < kept[0][0]]
-    if above and _is_header(above[-1][1]) and not _is_header(rows[0]):
-        kept.insert(0, (above[-1][0], ""))
-        rows.insert(0, above[-1][1])
-    while len(rows[0]) > 1 and not any(row[-1] for row in rows if len(row) == len(rows[0])):
-        width = len(rows[0])
-        rows = [row[:-1] if len(row) == width else row for row in rows]
-    return Cells(rows, [number for number, _ in kept], path)
-
-
-def _separator(line: str) -> str | None:
-    return next((separator for separator in ";\t," if separator in line), None)
-
-
-def _split(line: str, separator: str | None = None) -> list[str]:
-    """Cells of one line; a decimal comma becomes a point where the comma separates nothing."""
-    separator = separator or _separator(line)
-    if separator is None:
-        return line.split() or [""]
-    try:
-        cells = [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True))]
-    except csv.Error:
-        cells = line.split(separator)
-    return cells if separator == "," else [cell.replace(",", ".") for cell in cells]
-
-
-def _is_long(header: list[str]) -> bool:
-    return {"tau", "g2"} <= {name.lower() for name in header}
-
-
-def _is_header(row: list[str]) -> bool:
-    return _is_long(row) or bool(HEADER.fullmatch(row[0]))
-
-
-def _number(word: str) -> float:
-    """The number that a cell holds; NaN for an empty cell, and for one that holds none."""
-    try:
-        return np.nan if "_" in word else float(word)
-    except ValueError:
-        return np.nan
-
-
-def _numbers(cells: Cells, columns: list[int]) -> np.ndarray:
-    """The columns asked for, below the header, as (row, column); an empty cell or `nan` is NaN.
-
-    Raises:
-        InputError: a cell holds anything else that is no number.
-    """
-    table = np.array([[_number(row[column]) for column in columns] for row in cells.rows[1:]])
-    for row, place in np.argwhere(np.isnan(table)):
-        word = cells.rows[row + 1][columns[place]]
-        if word.lower() not in MISSING:
-            problem = f"line {cells.lines[row + 1]}, column {columns[place] + 1}: {word!r} is not a number"
-            raise InputError(problem, file=cells.path)
-    return table
-
-
-def _wide(cells: Cells) -> tuple[np.ndarray, list[str], np.ndarray]:
-    """tau (tau,), the columns' labels, and the values (bin, tau)."""
-    table = _numbers(cells, list(range(len(cells.rows[0]))))
-    _check_delays(cells, table[:, 0])
-    return table[:, 0], cells.rows[0][1:], table[:, 1:].T
-
-
-def _check_delays(cells: Cells, tau: np.ndarray) -> None:
-    bad = ~(np.isfinite(tau) & (tau >= 0))
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise InputError(
-            f"line {cells.lines[row + 1]}: got {tau[row]:g}, expected a time in s", file=cells.path, field="tau"
-        )
-
-
-def _q(labels: list[str]) -> np.ndarray | None:
-    """q [1/angstrom] where every label is a number (or q = number), else None."""
-    numbers = np.array([_number(re.sub(r"^q\s*=\s*", "", label, flags=re.IGNORECASE)) for label in labels])
-    return None if np.isnan(numbers).any() else numbers
-
-
-def _errors(path: Path, tau: np.ndarray, labels: list[str], g2: np.ndarray) -> np.ndarray | None:
-    """Errors (bin, tau) from the twin file; None where there is none."""
+def reading_of(path: Path, options: Options) -> tuple[Reading, Above]:
+    """What a file holds, in its own units, with the errors of its twin."""
+    source, sheet_of_errors = _source(path, options)
+    if isinstance(source, Reading):
+        return source, Above()
+    cells = locate(source, {str(name) for name in options.columns.values()})
+    reading, above = _arranged(cells, options), read_above(cells.above)
     twins = [path.with_name(path.stem + ending + path.suffix) for ending in TWINS]
     twin = next((twin for twin in twins if twin.is_file()), None)
+    if sheet_of_errors is not None:
+        return _with_twin(path, reading, sheet_of_errors, f"sheet {sheet_of_errors.sheet!r}", options), above
     if twin is None:
-        return None
-    tau_err, labels_err, g2_err = _wide(_read_cells(twin))
-    if g2_err.shape != g2.shape:
-        problem = f"holds (bin, tau) of shape {g2_err.shape}, expected {g2.shape} of {path.name}"
-        raise InputError(problem, file=twin, field="g2_err")
-    if not np.allclose(tau_err, tau, rtol=1e-6, atol=0):
+        return reading, above
+    grid, _ = _source(twin, options)
+    if isinstance(grid, Reading):
+        raise InputError("is no table of the same form", file=twin)
+    return _with_twin(path, reading, grid, f"twin file {twin.name}", options), above
+
+
+def _source(path: Path, options: Options) -> tuple[Grid | Reading, Grid | None]:
+    """The cells of a file, or its arrays; and the sheet of errors of a workbook.
+
+    Raises:
+        InputError: the file holds none. SettingsError: a sheet is asked for, and the file has none.
+    """
+    if is_workbook(path):
+        return read_workbook(path, options.sheet)
+    if options.sheet is not None:
+        raise SettingsError("only a workbook has sheets", file=path, field="sheet", remedy="Leave it out")
+    with path.open("rb") as file:
+        start = file.read(6)
+    if start == b"\x93NUMPY" or is_archive(path):
+        return read_arrays(path, options.columns, options.layout), None
+    text = decoded(path.read_bytes())
+    if text is None:
+        raise InputError("not text", file=path)
+    return from_text(text, path), None
+
+
+def _arranged(cells: Cells, options: Options, errors: bool = False) -> Reading:
+    reading = arrange(cells, options.columns, options.layout, options.units, errors)
+    return replace(reading, notes=[*cells.notes, *reading.notes])
+
+
+def _with_twin(path: Path, reading: Reading, grid: Grid, name: str, options: Options) -> Reading:
+    """The table with the errors of its twin.
+
+    Raises:
+        InputError: the twin is not of the same bins and delays.
+    """
+    if reading.g2_err is not None:
+        return replace(reading, notes=[*reading.notes, f"{name} is not read, since the table holds errors"])
+    shared = {word: name for word, name in options.columns.items() if word not in ("g2", "g2_err")}
+    cells = locate(grid, set(map(str, shared.values())))
+    errors = _arranged(cells, replace(options, columns=shared), errors=True)
+    table, twin = reading.g2.shape, grid.path
+    if errors.g2.shape != table:
+        raise InputError(
+            f"holds (bin, tau) of shape {errors.g2.shape}, expected {table} of {path.name}", file=twin, field="g2_err"
+        )
+    if not np.allclose(errors.tau, reading.tau, rtol=1e-6, atol=0) or errors.units.get("tau") != reading.units.get(
+        "tau"
+    ):
         raise InputError(f"its delays differ from those of {path.name}", file=twin, field="tau")
-    q, q_err = _q(labels), _q(labels_err)
-    same = labels == labels_err if q is None or q_err is None else np.allclose(q, q_err, rtol=1e-6, atol=0)
-    if not same:
+    same = errors.bins.keys() == reading.bins.keys() and all(
+        np.allclose(errors.bins[word], values, rtol=1e-6, atol=0, equal_nan=True)
+        for word, values in reading.bins.items()
+    )
+    if not same or (errors.labels != reading.labels and errors.labels is not None and not _numbered(errors.labels)):
         raise InputError(f"its columns are named otherwise than those of {path.name}", file=twin, field="q")
-    return g2_err
+    return replace(reading, g2_err=errors.g2, errors_from=name)
 
 
-def _long(cells: Cells) -> xr.Dataset:
-    """One row a point; each (q, phi) is one bin, in the order of appearance; delays are the union over the bins."""
-    names = [name.lower() for name in cells.rows[0]]
-    doubled = [name for name in LONG if names.count(name) > 1]
-    if doubled:
-        raise InputError("two columns have this name", file=cells.path, field=doubled[0])
-    known = [name for name in LONG if name in names]
-    columns = dict(zip(known, _numbers(cells, [names.index(name) for name in known]).T, strict=True))
-    tau = columns["tau"]
-    _check_delays(cells, tau)
-    if "q" in columns and np.isnan(columns["q"]).any():
-        row = int(np.argmax(np.isnan(columns["q"])))
-        raise InputError(f"line {cells.lines[row + 1]}: q is missing", file=cells.path, field="q")
-    nothing = np.full(tau.size, np.nan)
-    keys = list(zip(*(_named(columns.get(name, nothing)) for name in ("q", "phi")), strict=True))
-    bins = {key: index for index, key in enumerate(dict.fromkeys(keys))}
-    places = _places([bins[key] for key in keys], tau)
-    delays = {place: index for index, place in enumerate(sorted(set(places)))}
-    index = np.array([bins[key] for key in keys]), np.array([delays[place] for place in places])
-    g2, g2_err = np.full((2, len(bins), len(delays)), np.nan)
-    g2[index] = columns["g2"]
-    g2_err[index] = columns.get("g2_err", np.nan)
-    q, phi = np.array(list(bins), dtype=float).T  # None becomes NaN
-    stated = g2_err if "g2_err" in columns else None
-    return curves(np.array([delay for delay, _ in delays]), g2, stated, q=q, phi=phi, file=str(cells.path))
-
-
-def _named(values: np.ndarray) -> list[float | None]:
-    """NaN as None, which equals itself and so names a bin."""
-    return [None if np.isnan(value) else float(value) for value in values]
-
-
-def _places(bins: list[int], tau: np.ndarray) -> list[tuple[float, int]]:
-    """Each row's place among the delays: a repeated delay of a bin takes a place of its own."""
-    seen: Counter[tuple[int, float]] = Counter()
-    places = []
-    for key in zip(bins, tau.tolist(), strict=True):
-        places.append((key[1], seen[key]))
-        seen[key] += 1
-    return places
+def _numbered(labels: list[str]) -> bool:
+    """Whether labels are those of errors, `err_1`."""
+    return all(label.lower().startswith(("err", "sigma", "std")) for label in labels)
 
 
 pipeline = Pipeline(
@@ -257,5 +186,7 @@ pipeline = Pipeline(
     recognise=recognise,
     read=read,
     derive=relaxation,
-    description="plain CSV tables: wide, long, or q and tau along the edges",
+    description="tables in text, Excel or NumPy files: long, wide, interleaved, or q and tau along the edges",
+    options=OPTIONS,
+    general=True,
 )

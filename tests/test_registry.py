@@ -51,7 +51,7 @@ def aps(tmp_path):
 
 def test_shipped_models_and_pipelines_are_listed():
     assert {"single_exponential", "stretched_exponential"} <= set(bayesfit.list_models())
-    assert bayesfit.list_pipelines() == ["aps_8idi", "dls_alv", "nxxpcs", "table"]
+    assert bayesfit.list_pipelines() == ["aps_8idi", "dls_alv", "nxxpcs", "table", "zetasizer"]
 
 
 @pytest.mark.parametrize("name", bayesfit.list_models())

@@ -1,0 +1,98 @@
+"""The scattering vector of an angle: q = 4 pi n / wavelength * sin(angle / 2), with n the refractive index of the
+medium and the wavelength that in vacuum (Berne & Pecora, Dynamic Light Scattering, 1976, eq. 3.2.9).
+
+`theta` is that whole angle between the beam and the detector with light, as instruments for light scattering call it.
+With X-rays, where others call it 2 theta, it is refused unless the settings name it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayesfit import InputError, SettingsError
+from bayesfit._errors import nearest
+from bayesfit.pipelines._above import Above
+from bayesfit.pipelines._sheet import Reading
+
+KNOWN = ("wavelength", "refractive_index", "angle")
+LIGHT = 100.0  # nm; shorter wavelengths are X-rays, whose refractive index is 1
+USUAL = (10.0, 3000.0)  # nm, of a wavelength whose unit is not stated
+ANGSTROM = 10.0  # angstrom in a nm
+
+
+@dataclass(frozen=True)
+class Optics:
+    """Wavelength in vacuum (has unit nm), refractive index, and the angle of all bins (degree), each None where it is
+    not known."""
+
+    wavelength: float | None = None
+    refractive_index: float | None = None
+    angle: float | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether an angle gives q."""
+        light = self.wavelength is not None and self.wavelength >= LIGHT
+        return self.wavelength is not None and not (light and self.refractive_index is None)
+
+
+def check_optics(given: Mapping[str, Any]) -> None:
+    """Refuse an unknown name, and what is no number above 0.
+
+    Raises:
+        SettingsError: one of them.
+    """
+    for name, value in given.items():
+        if name not in KNOWN:
+            raise SettingsError("unknown setting", field=f"optics.{name}", remedy=nearest(name, KNOWN))
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
+            raise SettingsError(f"got {value!r}, expected a number above 0", field=f"optics.{name}")
+
+
+def optics_of(given: Mapping[str, Any], reading: Reading, above: Above, path: Path) -> Optics:
+    """What the settings say, else the columns, else the lines above the table.
+
+    Raises:
+        InputError: a wavelength whose unit is not known.
+    """
+    said = {word: (float(numbers[0]), unit) for word, (numbers, unit) in above.quantities.items() if numbers.size == 1}
+    said |= reading.optics
+    found = {}
+    for name in KNOWN:
+        if name in said and name not in given:
+            value, unit = said[name]
+            found[name] = value * (1.0 if unit is None else unit.factor)
+            if name == "wavelength" and unit is None and not USUAL[0] <= value <= USUAL[1]:
+                remedy = "--set optics.wavelength=633 (in nm)"
+                raise InputError(f"the wavelength {value:g} has no unit that is known", file=path, remedy=remedy)
+    return Optics(**{name: float(value) for name, value in {**found, **given}.items()})
+
+
+def q_of_angles(angle: np.ndarray, optics: Optics, path: Path, name: str, named: bool) -> np.ndarray:
+    """q (bin,) [1/angstrom] of angles (bin,) [degree]. `name` is the heading of the angle, `named` whether the settings
+    give it.
+
+    Raises:
+        InputError: the wavelength or the refractive index is not known, or an angle is impossible.
+    """
+    if np.any(~((angle > 0) & (angle <= 180))):
+        raise InputError(
+            f"got {angle[~((angle > 0) & (angle <= 180))][0]:g}, expected 0 to 180 degrees", file=path, field="angle"
+        )
+    if optics.wavelength is None:
+        remedy = "--set optics.wavelength=633 --set optics.refractive_index=1.33 (in nm, in vacuum)"
+        raise InputError("q of an angle needs the wavelength", file=path, field="angle", remedy=remedy)
+    light = optics.wavelength >= LIGHT
+    if light and optics.refractive_index is None:
+        remedy = "--set optics.refractive_index=1.33 (that of water)"
+        raise InputError("q of an angle needs the refractive index", file=path, field="angle", remedy=remedy)
+    if not light and "theta" in name.lower() and "2" not in name and "two" not in name.lower() and not named:
+        problem = f"{name!r} may be the whole angle or half of it, with X-rays of {optics.wavelength:g} nm"
+        raise InputError(
+            problem, file=path, field="angle", remedy=f'--set columns.angle="{name}" where it is the whole angle'
+        )
+    index = 1.0 if optics.refractive_index is None else optics.refractive_index
+    return 4.0 * np.pi * index / (optics.wavelength * ANGSTROM) * np.sin(np.radians(angle) / 2.0)
