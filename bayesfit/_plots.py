@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
-from bayesfit._datasets import is_series, refuse_series
-from bayesfit._errors import ResultError, nearest
+from bayesfit._errors import ResultError, SettingsError, nearest
+from bayesfit._kinds import Kind, expect_result, in_words, kind_of
+from bayesfit._pictures import check_picture, written
 from bayesfit._report import of_bins
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 PANELS = 11
 DIMS = ("chain", "draw", "q_bin")
+DRAWN_BY: dict[Kind, str] = {
+    "fit": "Draw it with plot_fit",
+    "series": "Draw it with plot_series, or one of it: bayesfit.one_dataset(result, NAME)",
+    "law": "Draw it with `bayesfit plot`",
+}
 COLOURS = {"ok": "tab:blue", "not_identified": "tab:orange", "misfit": "tab:purple", "unusable_data": "tab:gray"}
 
 
@@ -34,11 +40,13 @@ def plot_fit(result: xr.DataTree, bins: Sequence[int] | None = None, path: str |
         The matplotlib figure.
 
     Raises:
-        ResultError: there is no such bin, or it is a series.
+        ResultError: there is no such bin, or it is no result of a fit. SettingsError: no picture has the path's ending.
     """
     from matplotlib.figure import Figure
 
-    refuse_series(result)
+    expect_result(result, "fit", remedies=DRAWN_BY)
+    _check_bins(bins)
+    check_picture(path)
     known = result["observed_data"].q_bin.values.tolist()
     if bins is None:
         bins = [known[place] for place in np.unique(np.linspace(0, len(known) - 1, PANELS).round().astype(int))]
@@ -54,9 +62,16 @@ def plot_fit(result: xr.DataTree, bins: Sequence[int] | None = None, path: str |
     _rate_over_q(axes[len(bins)], result)
     for axis in axes[len(bins) + 1 :]:
         axis.set_visible(False)
-    if path is not None:
-        figure.savefig(path, dpi=130)
-    return figure
+    return written(figure, path)
+
+
+def _check_bins(bins: Any) -> None:
+    """Refuse what is no list of bins, as a path in their place."""
+    if bins is None or (isinstance(bins, Iterable) and kind_of(bins) != "path"):
+        return
+    path = kind_of(bins) == "path"
+    remedy = f"Write plot_fit(result, path={str(bins)!r})" if path else "Write bins=[0, 1]"
+    raise SettingsError(f"got {in_words(bins)}, expected a list of bins", field="bins", remedy=remedy)
 
 
 def _panel(axis: Any, result: xr.DataTree, bin: int) -> None:
@@ -130,12 +145,12 @@ def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
         The matplotlib figure.
 
     Raises:
-        ResultError: it is no series.
+        ResultError: it is no series. SettingsError: no picture has the path's ending.
     """
     from matplotlib.figure import Figure
 
-    if not is_series(result):
-        raise ResultError("is no series", field="result", remedy="Draw it with plot_fit")
+    expect_result(result, "series", remedies=DRAWN_BY)
+    check_picture(path)
     posterior = result["posterior"].to_dataset()
     name, verdicts, lines = _of_series(result)
     with warnings.catch_warnings():
@@ -159,9 +174,7 @@ def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
     axis.set_ylabel(f"{name} [{posterior[name].attrs.get('units', '1')}]")
     if len(middle) <= PANELS:
         axis.legend(fontsize=7)
-    if path is not None:
-        figure.savefig(path, dpi=130)
-    return figure
+    return written(figure, path)
 
 
 def _of_series(result: xr.DataTree) -> tuple[str, np.ndarray, list[str]]:
@@ -187,9 +200,14 @@ def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:
 
     Returns:
         The matplotlib figure.
+
+    Raises:
+        ResultError: it is no result of a law. SettingsError: no picture has the path's ending.
     """
     from matplotlib.figure import Figure
 
+    expect_result(fitted, "law", field="fitted", remedies=DRAWN_BY)
+    check_picture(path)
     bins, band = fitted["bins"].dataset, fitted["law_curve"].dataset
     used = bins.used.values.astype(bool)
     figure = Figure(figsize=(5.2, 5.0), layout="constrained")
@@ -206,13 +224,12 @@ def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:
         above.set_yscale("log")
     unit = band["mean"].attrs.get("units", "1")
     above.set_ylabel(fitted.attrs["parameter"] + ("" if unit == "1" else f" [{unit}]"))
-    above.legend(fontsize=8)
+    if above.get_legend_handles_labels()[1]:
+        above.legend(fontsize=8)
     below.axhspan(-2, 2, color="0.93", lw=0)
     below.axhline(0, color="tab:blue", lw=1)
     below.plot(q[used], bins.residual.values[used], "o", ms=3, color="0.2")
     below.set_ylabel("residual [sd]")
     below.set_xlabel("q [1/Å]")
     below.tick_params(axis="x", which="both", labelsize=7)
-    if path is not None:
-        figure.savefig(path, dpi=130)
-    return figure
+    return written(figure, path)

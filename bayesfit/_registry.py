@@ -19,6 +19,7 @@ from typing import Any
 import xarray as xr
 
 from bayesfit._errors import BayesfitError, InputError, ModelError, SettingsError, nearest
+from bayesfit._kinds import in_words
 from bayesfit._model import Model
 from bayesfit._options import call, plain
 from bayesfit._pipeline import Pipeline
@@ -53,7 +54,8 @@ def get_model(model: str | Path | Mapping[str, Any] | Model) -> Model:
     options = dict(model) if isinstance(model, Mapping) else {"name": model}
     name = options.pop("name", None)
     if not isinstance(name, str | Path):
-        raise SettingsError(f"got {model!r}, expected a model", field="model", remedy=nearest("", list_models()))
+        remedy = "Wrap it: bayesfit.Model(NAME, program)" if callable(model) else nearest("", list_models())
+        raise SettingsError(f"got {in_words(model)}, expected a model", field="model", remedy=remedy)
     text = str(name)
     if isinstance(name, Path) or text.endswith(".py") or "/" in text:
         path = _readable(text)

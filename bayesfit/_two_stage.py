@@ -27,6 +27,7 @@ from bayesfit._bin_likelihood import Bins, Likelihood, likelihoods, log_likeliho
 from bayesfit._convergence import worst
 from bayesfit._coordinates import Override
 from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
+from bayesfit._kinds import expect_result
 from bayesfit._laws import Law, get_law, sites_of
 from bayesfit._model import Parameter
 from bayesfit._priors import build, one_number, parse_common
@@ -88,6 +89,7 @@ def law(
         InputError: there are too few bins, or the law is not known at their q. SettingsError: an unknown name, an
             impossible value, or a parameter whose prior cannot be known.
     """
+    expect_result(result, "fit")
     chosen = get_law(law)
     _check_choices(scatter, {"priors": priors, "fixed": fixed})
     draws, chains, seed = (

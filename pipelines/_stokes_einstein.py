@@ -11,6 +11,7 @@ import xarray as xr
 from bayesfit import InputError, SettingsError
 from bayesfit._datasets import is_series, joined, one_dataset
 from bayesfit._errors import nearest
+from bayesfit._kinds import expect_result
 from bayesfit._known import Known, parse_known
 from bayesfit.pipelines._quantities import WATER_RANGE, hydrodynamic_radius, viscosity_of_size, viscosity_of_water
 
@@ -67,6 +68,7 @@ def stokes_einstein(
     Warns:
         UserWarning: the radius is smaller than an atom's, as where a viscosity is given in cP.
     """
+    expect_result(result, "fit", "series", "law")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise SettingsError(f"got {seed!r}, expected a whole number from 0", field="seed")
     if is_series(result):
