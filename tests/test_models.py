@@ -256,7 +256,7 @@ def test_a_bad_description_is_refused_when_the_model_is_made(options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"parameters": (Parameter("speed"),)}, "parameters list 'speed', which the program does not sample. Known: rate"),
+        ({"parameters": (Parameter("speed"),)}, "list 'speed', which the program does not sample. Known: rate"),
         ({"parameters": (Parameter("rate"), Parameter("beta"))}, "parameters list 'beta'"),
         ({"start": {"beta": 1.0}}, "start names 'beta', which the program does not sample"),
         ({"start": {"rate": 20.0}}, "start of 'rate' is outside its prior: 20"),
