@@ -25,7 +25,7 @@ from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 
 from bayesfit import _sinh_arcsinh
-from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
+from bayesfit._errors import BayesfitError, BayesfitWarning, InputError, SettingsError, nearest
 from bayesfit._kinds import expect_result
 from bayesfit._prepare import Problem, prepare
 from bayesfit._registry import get_model, source_of
@@ -126,7 +126,7 @@ def _warn_of(distance: Array, draws: Array, bins: Array) -> None:
         warnings.warn(
             f"the draws of {poor.sum()} of {bins.size} bins are no sinh-arcsinh normal (bin {bins[worst_bin]}: "
             f"Kolmogorov-Smirnov distance {distance[worst_bin]:.2f}); leave such bins out",
-            UserWarning,
+            BayesfitWarning,
             stacklevel=3,
         )
 

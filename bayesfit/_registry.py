@@ -219,13 +219,16 @@ def _readable(path: str | Path) -> Path:
         status = path.stat()
     except FileNotFoundError as error:
         why = "the link points nowhere" if Path(path).is_symlink() else "no such file"
-        raise InputError(why, file=path) from error
+        remedy = "No file matches this pattern" if set("*?[") & set(str(path)) else None
+        raise InputError(why, file=path, remedy=remedy) from error
     except OSError as error:
         raise InputError(str(error.strerror or error).lower(), file=path) from error
     except (ValueError, RuntimeError) as error:  # a null byte, an unknown home
         raise InputError(str(error).lower(), file=repr(str(path))) from error
     if not stat.S_ISREG(status.st_mode):
-        raise InputError("is a folder" if path.is_dir() else "is not a regular file", file=path)
+        if path.is_dir():
+            raise InputError("is a folder", file=path, remedy=f"Give the files in it: {path / '*'}")
+        raise InputError("is not a regular file", file=path)
     if status.st_size == 0:
         raise InputError("is empty", file=path)
     return path
