@@ -9,7 +9,7 @@ import xarray as xr
 
 from bayesfit._convergence import ess_mean
 from bayesfit._errors import InputError, SettingsError
-from bayesfit._kinds import expect_result, in_words
+from bayesfit._kinds import expect_result, expect_table
 from bayesfit._result import provenance
 
 Array = np.ndarray
@@ -82,8 +82,7 @@ def compare(results: Mapping[str, xr.DataTree]) -> xr.Dataset:
 
 
 def _check_groups(results: Mapping[str, xr.DataTree]) -> None:
-    if not isinstance(results, Mapping):
-        raise SettingsError(f"got {in_words(results)}", field="results", remedy="Give a table, name to result")
+    expect_table(results, "results")
     if not results:
         raise SettingsError("there is nothing to compare", field="results", remedy="Give results by name")
     for name, result in results.items():

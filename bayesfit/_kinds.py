@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import xarray as xr
 
-from bayesfit._errors import InputError, ResultError
+from bayesfit._errors import InputError, ResultError, SettingsError
 
 Kind = Literal["curves", "fit", "series", "law", "comparison", "dataset", "tree", "path", "list", "other"]
 WORDS: dict[Kind, str] = {
@@ -72,6 +73,28 @@ def expect_curves(given: Any, field: str = "curves") -> None:
         field=field,
         remedy=known.get(kind_of(given)),
     )
+
+
+def expect_table(given: Any, field: str) -> None:
+    """Refuse what is no table, name to value; None stands for an empty one.
+
+    Raises:
+        SettingsError: says what was given.
+    """
+    if given is not None and (not isinstance(given, Mapping) or kind_of(given) != "other"):
+        remedy = "Write it as {name: value}"
+        raise SettingsError(f"got {in_words(given)}, expected a table by name", field=field, remedy=remedy)
+
+
+def expect_path(given: Any, field: str = "path") -> None:
+    """Refuse what is no path.
+
+    Raises:
+        SettingsError: says what was given.
+    """
+    if not isinstance(given, str | Path):
+        remedy = "Give one at a time" if kind_of(given) == "list" else None
+        raise SettingsError(f"got {in_words(given)}, expected the path of a file", field=field, remedy=remedy)
 
 
 def expect_result(given: Any, *kinds: Kind, field: str = "result", remedies: dict[Kind, str] | None = None) -> None:

@@ -15,7 +15,7 @@ from jax import errors
 
 SAMPLED = 'numpyro.sample("rate", dist.LogUniform(0.1, 10.0))'
 DISTRIBUTIONS = frozenset(name for name in dist.__all__ if name[0].isupper()) - {"Distribution"}
-VALUE = "on a parameter or on tau, which have no number while JAX traces the program"
+VALUE = "on a parameter or an argument of the program, which has no number while JAX traces it"
 TRACED: dict[type[Exception], tuple[str, str]] = {  # the most special first
     errors.TracerBoolConversionError: (
         f"`if`, `and`, `or`, `min` or `max` is used {VALUE}",
@@ -63,7 +63,7 @@ def mistake(error: Exception, program: Callable[..., Any]) -> Mistake:
             return Mistake(problem + at, remedy)
     if isinstance(error, TypeError | AttributeError) and (used := _distribution(text, frame, line)):
         return Mistake(f"{used} is a distribution, and is used as a number{at}", f"Write {_sampled(used)}")
-    return Mistake(f"raises while traced: {type(error).__name__}: {text}{at}", _meant(error, frame))
+    return Mistake(f"the program raises {type(error).__name__}: {text}{at}", _meant(error, frame))
 
 
 def _place(error: Exception, program: Callable[..., Any]) -> tuple[FrameType | None, int | None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayesfit._errors import ResultError, SettingsError
-from bayesfit._kinds import in_words
+from bayesfit._kinds import expect_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,8 +24,7 @@ def check_picture(path: str | Path | None, field: str = "path") -> None:
         return
     from matplotlib.backend_bases import FigureCanvasBase
 
-    if not isinstance(path, str | Path):
-        raise SettingsError(f"got {in_words(path)}, expected a path", field=field, remedy="Name it picture.png")
+    expect_path(path, field)
     known = FigureCanvasBase.get_supported_filetypes()
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in known:

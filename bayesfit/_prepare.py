@@ -18,7 +18,7 @@ from numpyro.primitives import Messenger
 
 from bayesfit._curves import BASELINE_PRIOR, CONTRAST_PRIOR, by_bin
 from bayesfit._errors import InputError, ModelError, SettingsError, nearest
-from bayesfit._kinds import expect_curves
+from bayesfit._kinds import expect_curves, expect_table
 from bayesfit._mistakes import SAMPLED, mistake
 from bayesfit._model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter, check_name
 from bayesfit._noise import Noise, get_noise
@@ -75,6 +75,8 @@ def prepare(
         InputError: the data do not suit the model.
     """
     data = _oriented(data)
+    expect_table(priors, "priors")
+    expect_table(fixed, "fixed")
     model, noise_model = get_model(model), get_noise(noise)
     file = data.attrs.get("file") or None
     if noise == "stated" and not data.attrs.get("errors_stated", 1):

@@ -19,7 +19,7 @@ from typing import Any
 import xarray as xr
 
 from bayesfit._errors import BayesfitError, InputError, ModelError, SettingsError, nearest
-from bayesfit._kinds import in_words
+from bayesfit._kinds import expect_path, in_words
 from bayesfit._model import Model
 from bayesfit._options import call, plain
 from bayesfit._pipeline import Pipeline
@@ -214,6 +214,7 @@ def _run_model(path: Path, source: bytes, name: str) -> ModuleType:
 
 def _readable(path: str | Path) -> Path:
     """A regular file with something in it; never waits on a pipe."""
+    expect_path(path)
     try:
         path = Path(path).expanduser()
         status = path.stat()

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._errors import ResultError, SettingsError
-from bayesfit._kinds import Kind, expect_result, in_words
+from bayesfit._kinds import Kind, expect_path, expect_result
 from bayesfit._model import Parameter
 
 PACKAGES = ("bayesfit", "jax", "jaxlib", "numpyro", "optimistix", "arviz", "xarray", "numpy")
@@ -72,8 +72,7 @@ def check_ending(path: str | Path, field: str = "-o") -> Path:
     Raises:
         SettingsError: it does not end in .nc.
     """
-    if not isinstance(path, str | Path):
-        raise SettingsError(f"got {in_words(path)}, expected a path", field=field, remedy="Name it result.nc")
+    expect_path(path, field)
     if Path(path).suffix.lower() != ".nc":
         problem, remedy = "results are saved as netCDF, in .nc alone", f"Name it {Path(path).stem or 'result'}.nc"
         raise SettingsError(problem, file=path, field=field, remedy=remedy)
@@ -129,6 +128,7 @@ def load(path: str | Path) -> xr.DataTree:
     Raises:
         ResultError: there is no such file, it is not a result, or its content has changed since.
     """
+    expect_path(path)
     path = Path(path).expanduser()
     if not path.is_file():
         raise ResultError("no such file", file=path)

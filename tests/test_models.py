@@ -194,7 +194,7 @@ def forgets(tau):
 BAD = {
     "raises": (raises, "two lines"),
     "python branch": (branches, "`if`"),
-    "wrong argument count": (lambda tau, more: jnp.exp(-rate() * tau), "raises while traced"),
+    "wrong argument count": (lambda tau, more: jnp.exp(-rate() * tau), "the program raises TypeError"),
     "discrete": (with_site("n", dist.Poisson(3.0)), "'n' is discrete"),
     "improper": (with_site("x", dist.ImproperUniform(dist.constraints.real, (), ())), "improper"),
     "vector": (with_site("x", dist.Normal(jnp.zeros(3), 1.0)), "'x' has shape"),
