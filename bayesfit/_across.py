@@ -22,6 +22,7 @@ from numpyro.distributions import biject_to
 from bayesfit._coordinates import base, to_coordinate
 from bayesfit._deviations import Fits, independent, walk
 from bayesfit._errors import InputError, SettingsError, nearest
+from bayesfit._kinds import expect_table
 from bayesfit._laws import LAWS, Law, Sites, get_law, identity_of, sites_of
 from bayesfit._model import Parameter
 
@@ -194,6 +195,7 @@ def parse_across(across: Mapping[str, Any], curves: xr.Dataset) -> tuple[Link, .
     Raises:
         SettingsError: an unknown kind, law or option. InputError: the bins lack what is needed.
     """
+    expect_table(across, "across")
     links = (_parse(name, spec, curves) for name, spec in across.items())
     return tuple(link for link in links if link.kind != "per_bin")
 
@@ -218,6 +220,8 @@ def check_choices(links: tuple[Link, ...], priors: Mapping[str, Any], fixed: Map
     Raises:
         SettingsError: names the parameter.
     """
+    expect_table(priors, "priors")
+    expect_table(fixed, "fixed")
     for link in links:
         if link.sites is None:
             continue

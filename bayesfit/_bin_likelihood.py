@@ -25,8 +25,8 @@ from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 
 from bayesfit import _sinh_arcsinh
-from bayesfit._datasets import refuse_series
-from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
+from bayesfit._errors import BayesfitError, BayesfitWarning, InputError, SettingsError, nearest
+from bayesfit._kinds import expect_result
 from bayesfit._prepare import Problem, prepare
 from bayesfit._registry import get_model, source_of
 from bayesfit._sinh_arcsinh import SinhArcsinh
@@ -84,7 +84,7 @@ def likelihoods(result: xr.DataTree, parameter: str, verdicts: Sequence[str], mo
     Raises:
         SettingsError: there is no such parameter, or its prior cannot be known. InputError: no bin can be used.
     """
-    refuse_series(result)
+    expect_result(result, "fit")
     posterior = result["posterior"].dataset
     if parameter not in posterior:
         known = [str(name) for name in posterior.data_vars]
@@ -128,7 +128,7 @@ def _warn_of(distance: Array, draws: Array, bins: Array) -> None:
         warnings.warn(
             f"the draws of {poor.sum()} of {bins.size} bins are no sinh-arcsinh normal (bin {bins[worst_bin]}: "
             f"Kolmogorov-Smirnov distance {distance[worst_bin]:.2f}); leave such bins out",
-            UserWarning,
+            BayesfitWarning,
             stacklevel=3,
         )
 

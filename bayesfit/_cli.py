@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bayesfit._errors import BayesfitError, SettingsError, nearest
+from bayesfit._screen import own_warnings_as_lines
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -28,6 +26,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Posteriors that can be trusted for many noisy decay curves at once (XPCS, DLS).",
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from bayesfit import __version__
+
+        typer.echo(f"bayesfit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
 
 
 @app.command()
@@ -54,6 +69,9 @@ def run(
     from bayesfit._settings import load_settings
 
     settings = load_settings(config, set_ or (), model=model, noise=noise, pipeline=pipeline, together=together)
+    if output.suffix == ".nc" and not output.is_dir():
+        remedy = f"Write -o {output.with_suffix('')}"
+        raise SettingsError("is the folder in which each file has its NAME.nc", file=output, field="-o", remedy=remedy)
     _start_jax()
     from bayesfit._noise import get_noise
     from bayesfit._registry import get_model, get_pipeline
@@ -137,13 +155,20 @@ def inspect(
 
 
 def _drawn_beside(result: xr.DataTree, path: Path) -> bool:
-    """Draw a result; whether that went well, which it says if not."""
+    """Draw a result and print where; whether that went well, which it says if not."""
     try:
-        _draw(result, None, path)
+        drawn = _draw(result, None, path)
     except (OSError, ValueError) as error:
-        typer.echo(f"error: {path}: cannot be drawn: {error}", err=True)
+        words = str(error) if isinstance(error, BayesfitError) else f"{path}: cannot be drawn: {error}"
+        typer.echo(f"error: {words}", err=True)
         return False
+    _print_paths(drawn)
     return True
+
+
+def _print_paths(drawn: list[Path]) -> None:
+    for path in drawn:
+        typer.echo(str(path))
 
 
 @app.command()
@@ -184,8 +209,10 @@ def plot(
 ) -> None:
     """Draw a saved result: curves with posterior bands, and the rate over q; of a joint fit also, beside it as
     NAME_across, the parameters that its bins have in common over q."""
+    from bayesfit._pictures import check_picture
     from bayesfit._result import load
 
+    check_picture(output, "-o")
     loaded = load(result)
     if bins and ("law" in loaded.attrs or "steps" in loaded.children):
         raise SettingsError("only a fit of one dataset is drawn bin by bin", field="--bin", remedy="Leave it out")
@@ -193,12 +220,7 @@ def plot(
     if wrong := [bin for bin in bins or () if bin not in known]:
         remedy = f"Bins go from {min(known)} to {max(known)}"
         raise SettingsError(f"there is no bin {wrong[0]}", field="--bin", remedy=remedy)
-    try:
-        drawn = _draw(loaded, bins, output)
-    except (OSError, ValueError) as error:
-        raise SettingsError(str(error), field="-o", file=output) from error
-    for path in drawn:
-        typer.echo(str(path))
+    _print_paths(_draw(loaded, bins, output))
 
 
 @app.command()
@@ -214,10 +236,11 @@ def compare(
 
     from bayesfit._compare import compare as compare_results
     from bayesfit._report import comparison_table
-    from bayesfit._result import load, refuse_own_input, save
+    from bayesfit._result import check_ending, load, refuse_own_input, save
 
     named = _named(results)
     if output is not None:
+        check_ending(output)
         for file in named.values():
             refuse_own_input(output, file)
     comparison = compare_results({name: load(path) for name, path in named.items()})
@@ -244,24 +267,22 @@ def law(
 
     settings = assigned(set_ or ())
     _start_jax()
-    from bayesfit._result import load, refuse_own_input, save
+    from bayesfit._pictures import check_picture
+    from bayesfit._result import check_ending, load, refuse_own_input, save
     from bayesfit._two_stage import law as fit_law
 
+    check_picture(plot, "--plot")
     if output is not None:
+        check_ending(output)
         refuse_own_input(output, result)
 
     given = {key: settings.pop(key) for key in LAW_SETTINGS if key in settings}
-    with _warnings_as_lines():
-        fitted = fit_law(load(result), {**settings, "name": name}, parameter, **given)
+    fitted = fit_law(load(result), {**settings, "name": name}, parameter, **given)
     _print_law(fitted)
     if output is not None:
         save(fitted, output)
     if plot is not None:
-        try:
-            with _warnings_as_lines():
-                _draw(fitted, None, plot)
-        except (OSError, ValueError) as error:
-            raise SettingsError(str(error), field="--plot", file=plot) from error
+        _print_paths(_draw(fitted, None, plot))
 
 
 @app.command()
@@ -275,17 +296,18 @@ def stokes_einstein(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also save the result with these.")] = None,
 ) -> None:
     """Hydrodynamic radius of a saved result by Stokes and Einstein, or the viscosity where the radius is set."""
-    from bayesfit._result import load, save
+    from bayesfit._result import check_ending, load, save
     from bayesfit._settings import assigned
     from bayesfit._units import in_units
     from bayesfit.pipelines._stokes_einstein import stokes_einstein as derive
 
+    if output is not None:
+        check_ending(output)
     given = assigned(set_ or ())
     for name in given:
         if name not in SAMPLE_SETTINGS:
             raise SettingsError("unknown setting", field=name, remedy=nearest(name, SAMPLE_SETTINGS))
-    with _warnings_as_lines():
-        derived = derive(load(result), **given)
+    derived = derive(load(result), **given)
     shown = in_units(derived, _units(units or []))
     if "law" in derived.attrs:
         _print_law(shown)
@@ -301,16 +323,6 @@ def _what_followed(derived: xr.DataTree) -> str:
     name = derived.attrs["stokes_einstein_of"]
     words = derived["posterior"][name].attrs.get("long_name", "")
     return f"{derived.attrs['stokes_einstein']} from {name}" + (f", {words}" if words else "")
-
-
-@contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Warnings of what is done within, each in one line."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for warning in caught:
-        typer.echo(f"warning: {warning.message}", err=True)
 
 
 def _units(arguments: list[str]) -> dict[str, str]:
@@ -447,7 +459,8 @@ def _start_jax() -> None:
 def main() -> None:
     """Run the command line; an error that a user can meet is one line."""
     try:
-        app()
+        with own_warnings_as_lines():
+            app()
     except BayesfitError as error:
         typer.echo(f"error: {error}", err=True)
         raise SystemExit(WRONG_USE if isinstance(error, SettingsError) else FAILED) from None

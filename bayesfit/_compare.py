@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._convergence import ess_mean
-from bayesfit._datasets import refuse_series
 from bayesfit._errors import InputError, SettingsError
+from bayesfit._kinds import expect_result, expect_table
 from bayesfit._result import provenance
 from bayesfit._single import as_stored
 
@@ -83,10 +83,11 @@ def compare(results: Mapping[str, xr.DataTree]) -> xr.Dataset:
 
 
 def _check_groups(results: Mapping[str, xr.DataTree]) -> None:
+    expect_table(results, "results")
     if not results:
         raise SettingsError("there is nothing to compare", field="results", remedy="Give results by name")
     for name, result in results.items():
-        refuse_series(result)
+        expect_result(result, "fit", field=f"model {name!r}")
         if "log_likelihood" not in result.children:
             raise SettingsError(
                 "its result has no group log_likelihood",

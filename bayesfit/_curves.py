@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._errors import InputError
+from bayesfit._kinds import expect_curves
 
 CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
 BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
@@ -172,7 +173,12 @@ def _masked(data: xr.Dataset, cause: str, points: np.ndarray) -> xr.Dataset:
 
 def by_bin(data: xr.Dataset) -> xr.Dataset:
     """The dataset with dims (q_bin, tau), delays in order; also after the user's own `isel` of one bin, which keeps its
-    coordinates, or `where`, which makes numbers of what is true or false."""
+    coordinates, or `where`, which makes numbers of what is true or false.
+
+    Raises:
+        InputError: it is no dataset.
+    """
+    expect_curves(data)
     if "q_bin" not in data.dims:
         own = [name for name, coord in data.coords.items() if coord.ndim == 0 and name != "q_bin"]
         data = data.reset_coords(own).expand_dims("q_bin").set_coords(own)

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._errors import ResultError, nearest
+from bayesfit._kinds import expect_result
 from bayesfit._stack import joined_delays, spread
 
 ORDER = ("chain", "draw", "dataset", "q_bin", "tau")
@@ -101,8 +102,8 @@ def one_dataset(result: xr.DataTree, dataset: str | float) -> xr.DataTree:
     Raises:
         ResultError: it is no series, or has no such dataset.
     """
-    if not is_series(result):
-        raise ResultError("is the result of one dataset already", field="result", remedy="Give what series returned")
+    remedy = "Give what series returned"
+    expect_result(result, "series", remedies={"fit": f"It is of one dataset already. {remedy}", "law": remedy})
     labels = result.children[STEPS].coords["dataset"].values.tolist()
     if dataset not in labels:
         raise ResultError(
@@ -126,15 +127,3 @@ def one_dataset(result: xr.DataTree, dataset: str | float) -> xr.DataTree:
             tree[place].attrs[str(key)] = array.item()
     tree.attrs.pop("content_sha256", None)
     return tree
-
-
-def refuse_series(result: xr.DataTree) -> None:
-    """Refuse a series where the result of one dataset is needed.
-
-    Raises:
-        ResultError: it is a series.
-    """
-    if is_series(result):
-        raise ResultError(
-            "is a series of datasets", field="result", remedy="Give one of them: bayesfit.one_dataset(result, NAME)"
-        )

@@ -31,6 +31,10 @@ class BayesfitError(Exception):
         super().__init__(" ".join(f"{text}. {remedy}".split()) if remedy else " ".join(text.split()))
 
 
+class BayesfitWarning(UserWarning):
+    """What a user should look at though the work goes on, in one line; the command line prints no other warnings."""
+
+
 class InputError(BayesfitError, ValueError):
     """The data or the file that holds them cannot be used."""
 

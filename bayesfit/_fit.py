@@ -16,7 +16,7 @@ from bayesfit import _estimate, _point, _sample
 from bayesfit._assemble import assemble, classical_fit
 from bayesfit._curves import by_bin
 from bayesfit._devices import TRACING, take
-from bayesfit._errors import ModelError, SettingsError
+from bayesfit._errors import SettingsError
 from bayesfit._keys import bin_keys
 from bayesfit._model import Model
 from bayesfit._predict import check_groups
@@ -24,6 +24,7 @@ from bayesfit._prepare import Problem, prepare
 from bayesfit._priors import one_number, parse_common
 from bayesfit._progress import progress_bar
 from bayesfit._settings import FitSettings
+from bayesfit._trial import check_density, check_model
 from bayesfit._work import Report, stop_on_signal
 
 OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups that know nothing of what bins have in common
@@ -150,6 +151,7 @@ def point_estimate(
         with TRACING:
             problem = prepare(curves, model, settings.noise, priors, fixed)
         usable = problem.usable
+        check_model(problem, usable)
         points = None
         if usable.size:
             bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
@@ -164,6 +166,7 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
     usable = problem.usable
     if usable.size == 0:
         return assemble(curves, problem, settings, usable, np.zeros((0, 2), np.uint32), None, None, None)
+    check_model(problem, usable)
     posterior, bins = problem.posterior, take(problem.bins, usable)
     keys = bin_keys(settings.seed, problem.identity[usable])
     schedule = _schedule(settings)
@@ -173,7 +176,7 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
         _estimate.start_compiling(posterior, bins, points)
         points = _point.point_estimates(posterior, bins, keys, report, stop)
         estimates = _estimate.estimate_bins(posterior, bins, points, keys, settings.chains, report, stop)
-        _check_density(estimates.mode_potential, problem)
+        check_density(estimates.mode_potential, problem)
         draws = _sample.sample_bins(posterior, bins, estimates, keys, schedule, report, stop)
     return assemble(curves, problem, settings, usable, keys, points, estimates.mode_potential, draws)
 
@@ -217,6 +220,7 @@ def _run_joint(
     usable = problem.usable
     if not links or usable.size == 0:
         return _run(curves, problem, settings, report)
+    check_model(problem, usable)
     bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
     links = tuple(link.of_bins(usable) for link in links)
     hierarchical = any(link.hierarchical for link in links)
@@ -230,7 +234,7 @@ def _run_joint(
         with TRACING:
             joint = joint.with_fits(fits.solution.values, fits.solution.sd)
         start = find_start(joint, fits, hierarchical, settings.chains, settings.seed)
-        _check_density(start.potential, problem)
+        check_density(start.potential, problem)
         if settings.method == "svi":
             draws, shared, k = look_at(joint, start, keys, settings.draws, settings.seed, report)
         else:
@@ -249,16 +253,6 @@ def _schedule(settings: FitSettings) -> _sample.Schedule:
     return _sample.Schedule(
         settings.chains, settings.draws, settings.warmup, settings.target_accept, settings.target_ess
     )
-
-
-def _check_density(potential: np.ndarray, problem: Problem) -> None:
-    """Refuse a model whose potential is finite at none of the places where chains would begin."""
-    if not np.any(np.isfinite(potential)):
-        raise ModelError(
-            "its density is not finite at any prior draw, in any bin",
-            field=f"model {problem.posterior.model.name!r}",
-            remedy="Does the program return NaN" + (", or is a fixed value impossible?" if problem.fixed else "?"),
-        )
 
 
 def _lowest(potential: np.ndarray) -> np.ndarray:

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import numpyro
 
 from bayesfit._errors import InputError, SettingsError, nearest
+from bayesfit._kinds import in_words
 from bayesfit._law import Law as Law
+from bayesfit._mistakes import mistake
 from bayesfit._options import call
 from bayesfit._shipped_laws import LAWS as LAWS
 
@@ -36,7 +39,7 @@ def get_law(spec: Any) -> Law:
     options = dict(spec) if isinstance(spec, Mapping) else {"name": spec}
     name = options.pop("name", None)
     if not isinstance(name, str):
-        raise SettingsError(f"got {spec!r}, expected a law", field="law", remedy=nearest("", LAWS))
+        raise SettingsError(f"got {in_words(spec)}, expected a law", field="law", remedy=nearest("", LAWS))
     if name.endswith(".py"):
         if options:
             raise SettingsError(f"a law of your own has no option {min(options)!r}", field="law", file=name)
@@ -99,10 +102,12 @@ def sites_of(law: Law, q: np.ndarray, tau: np.ndarray, field: str) -> tuple[Site
         SettingsError: it raises, or samples what is no continuous scalar.
     """
     try:
+        jax.eval_shape(numpyro.handlers.seed(law.program, 0), q, tau)  # as it is run later, without numbers
         seeded = numpyro.handlers.seed(lambda: numpyro.deterministic("_law", law.program(q, tau)), 0)
         trace = numpyro.handlers.trace(seeded).get_trace()
     except Exception as error:
-        raise SettingsError(f"the law raises: {type(error).__name__}: {error}", field=field) from error
+        problem, remedy = mistake(error, law.program)
+        raise SettingsError(f"in the law, {problem}", field=field, remedy=remedy) from error
     values = np.asarray(trace.pop("_law")["value"])
     sampled = {n: site["fn"] for n, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
     for name, fn in sampled.items():

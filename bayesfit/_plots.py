@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
-from bayesfit._datasets import is_series, refuse_series
-from bayesfit._errors import ResultError, nearest
+from bayesfit._errors import ResultError, SettingsError, nearest
+from bayesfit._kinds import Kind, expect_result, in_words, kind_of
+from bayesfit._pictures import check_picture, written
 from bayesfit._report import of_bins
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 PANELS = 11
 CHARACTERS = 90  # of a line above the picture of a law
 DIMS = ("chain", "draw", "q_bin")
+DRAWN_BY: dict[Kind, str] = {
+    "fit": "Draw it with plot_fit",
+    "series": "Draw it with plot_series, or one of it: bayesfit.one_dataset(result, NAME)",
+    "law": "Draw it with `bayesfit plot`",
+}
 COLOURS = {"ok": "tab:blue", "not_identified": "tab:orange", "misfit": "tab:purple", "unusable_data": "tab:gray"}
 
 
@@ -36,11 +42,13 @@ def plot_fit(result: xr.DataTree, bins: Sequence[int] | None = None, path: str |
         The matplotlib figure.
 
     Raises:
-        ResultError: there is no such bin, or it is a series.
+        ResultError: there is no such bin, or it is no result of a fit. SettingsError: no picture has the path's ending.
     """
     from matplotlib.figure import Figure
 
-    refuse_series(result)
+    expect_result(result, "fit", remedies=DRAWN_BY)
+    _check_bins(bins)
+    check_picture(path)
     known = result["observed_data"].q_bin.values.tolist()
     if bins is None:
         bins = [known[place] for place in np.unique(np.linspace(0, len(known) - 1, PANELS).round().astype(int))]
@@ -56,9 +64,16 @@ def plot_fit(result: xr.DataTree, bins: Sequence[int] | None = None, path: str |
     _rate_over_q(axes[len(bins)], result)
     for axis in axes[len(bins) + 1 :]:
         axis.set_visible(False)
-    if path is not None:
-        figure.savefig(path, dpi=130)
-    return figure
+    return written(figure, path)
+
+
+def _check_bins(bins: Any) -> None:
+    """Refuse what is no list of bins, as a path in their place."""
+    if bins is None or (isinstance(bins, Iterable) and kind_of(bins) != "path"):
+        return
+    path = kind_of(bins) == "path"
+    remedy = f"Write plot_fit(result, path={str(bins)!r})" if path else "Write bins=[0, 1]"
+    raise SettingsError(f"got {in_words(bins)}, expected a list of bins", field="bins", remedy=remedy)
 
 
 def _panel(axis: Any, result: xr.DataTree, bin: int) -> None:
@@ -132,12 +147,12 @@ def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
         The matplotlib figure.
 
     Raises:
-        ResultError: it is no series.
+        ResultError: it is no series. SettingsError: no picture has the path's ending.
     """
     from matplotlib.figure import Figure
 
-    if not is_series(result):
-        raise ResultError("is no series", field="result", remedy="Draw it with plot_fit")
+    expect_result(result, "series", remedies=DRAWN_BY)
+    check_picture(path)
     posterior = result["posterior"].to_dataset()
     name, verdicts, lines = _of_series(result)
     with warnings.catch_warnings():
@@ -161,9 +176,7 @@ def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
     axis.set_ylabel(f"{name} [{posterior[name].attrs.get('units', '1')}]")
     if len(middle) <= PANELS:
         axis.legend(fontsize=7)
-    if path is not None:
-        figure.savefig(path, dpi=130)
-    return figure
+    return written(figure, path)
 
 
 def _of_series(result: xr.DataTree) -> tuple[str, np.ndarray, list[str]]:
@@ -192,11 +205,12 @@ def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:
         The matplotlib figure.
 
     Raises:
-        ResultError: it is that of a series.
+        ResultError: it is no result of a law, or that of a series. SettingsError: no picture has the path's ending.
     """
     from matplotlib.figure import Figure
 
-    refuse_series(fitted)
+    expect_result(fitted, "law", field="fitted", remedies=DRAWN_BY)
+    check_picture(path)
     bins, band = fitted["bins"].dataset, fitted["law_curve"].dataset
     used = bins.used.values.astype(bool)
     figure = Figure(figsize=(5.2, 5.0), layout="constrained")
@@ -224,6 +238,4 @@ def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:
     checks = fitted["diagnostics"].dataset
     words = f"{checks.law_verdict.item()}: {checks.law_reason.item()}"
     figure.suptitle("\n".join(textwrap.wrap(words, CHARACTERS)), fontsize=8)
-    if path is not None:
-        figure.savefig(path, dpi=130)
-    return figure
+    return written(figure, path)

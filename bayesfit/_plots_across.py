@@ -10,7 +10,9 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._errors import SettingsError
-from bayesfit._plots import COLOURS
+from bayesfit._kinds import expect_result
+from bayesfit._pictures import check_picture, written
+from bayesfit._plots import COLOURS, DRAWN_BY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -38,10 +40,13 @@ def plot_across(result: xr.DataTree, path: str | Path | None = None) -> Figure:
         The matplotlib figure.
 
     Raises:
-        SettingsError: the bins have nothing in common.
+        SettingsError: the bins have nothing in common, or no picture has the path's ending. ResultError: it is no
+            result of a fit.
     """
     from matplotlib.figure import Figure
 
+    expect_result(result, "fit", remedies=DRAWN_BY)
+    check_picture(path)
     if "across" not in result:
         raise SettingsError("the bins have nothing in common", field="plot_across", remedy="Fit them with across=...")
     across = result["across"].dataset
@@ -53,9 +58,7 @@ def plot_across(result: xr.DataTree, path: str | Path | None = None) -> Figure:
         _residuals(below, result, name)
     words = f"{across.joint_verdict.item()}: {across.joint_reason.item()}"
     figure.suptitle("\n".join(textwrap.wrap(words, CHARACTERS * len(names))), fontsize=SMALL)
-    if path is not None:
-        figure.savefig(path, dpi=130)
-    return figure
+    return written(figure, path)
 
 
 def _places(result: xr.DataTree) -> tuple[np.ndarray, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,8 @@ from numpyro.primitives import Messenger
 
 from bayesfit._curves import BASELINE_PRIOR, CONTRAST_PRIOR, by_bin
 from bayesfit._errors import InputError, ModelError, SettingsError, nearest
+from bayesfit._kinds import expect_curves, expect_table
+from bayesfit._mistakes import SAMPLED, mistake
 from bayesfit._model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter, check_name
 from bayesfit._noise import Noise, get_noise
 from bayesfit._posterior import Bin, Posterior, closed_amplitudes, marginal_amplitudes
@@ -73,6 +75,8 @@ def prepare(
         InputError: the data do not suit the model.
     """
     data = _oriented(data)
+    expect_table(priors, "priors")
+    expect_table(fixed, "fixed")
     model, noise_model = get_model(model), get_noise(noise)
     file = data.attrs.get("file") or None
     if noise == "stated" and not data.attrs.get("errors_stated", 1):
@@ -134,6 +138,7 @@ def numpyro_program(
 
 def _oriented(data: xr.Dataset) -> xr.Dataset:
     """The dataset with dims (q_bin, tau), delays in order; also after the user's own `isel` of one bin."""
+    expect_curves(data)
     for name in ("g2", "g2_err", "valid"):
         if name not in data:
             raise InputError("is missing", field=name, remedy="Make the dataset with bayesfit.curves or bayesfit.read")
@@ -195,19 +200,40 @@ def _sites(model: Model, length: int) -> Mapping[str, dist.Distribution]:
     except ModelError:
         raise
     except Exception as error:
-        raise ModelError(f"raises while traced: {type(error).__name__}: {error}", field=field) from error
-    if getattr(shape, "shape", None) != tau.shape:
-        got = getattr(shape, "shape", type(shape).__name__)
-        raise ModelError(f"returns shape {got}, expected that of tau, {tau.shape}", field=field)
+        problem, remedy = mistake(error, model.program)
+        raise ModelError(problem, field=field, remedy=remedy) from error
+    _check_shape(field, shape, tau.shape)
     if not sites:
-        raise ModelError("samples no parameter", field=field)
-    described = {parameter.name for parameter in model.parameters}
-    if described and (missing := sorted(described ^ set(sites))):
-        raise ModelError(f"parameter {missing[0]!r} is either listed or sampled, but not both", field=field)
+        raise ModelError("samples no parameter", field=field, remedy=f"Write rate = {SAMPLED}")
+    _check_names(field, "parameters list", [parameter.name for parameter in model.parameters] or sites, sites)
     for start in model.starts:
-        if missing := sorted(set(start) ^ set(sites)):
-            raise ModelError(f"start must name each parameter once; see {missing[0]!r}", field=field)
+        _check_names(field, "start names", start, sites)
     return sites
+
+
+def _check_shape(field: str, returned: Any, expected: tuple[int, ...]) -> None:
+    """Refuse a program that returns anything but an array of the shape of tau."""
+    if returned is None:
+        raise ModelError("returns nothing, expected the curve", field=field, remedy="End the program with `return ...`")
+    shape = getattr(returned, "shape", None)
+    if not isinstance(shape, tuple):
+        problem = f"returns a {type(returned).__name__}, expected the curve, an array of shape {expected}"
+        raise ModelError(problem, field=field, remedy="Return the mean curve alone; noise is added to it")
+    if shape != expected:
+        raise ModelError(f"returns shape {shape}, expected that of tau, {expected}", field=field)
+
+
+def _check_names(field: str, who: str, given: Iterable[str], sampled: Iterable[str]) -> None:
+    """Refuse names that differ from those of the sample sites; say which one was probably meant."""
+    given, sampled = list(given), list(sampled)
+    free = [name for name in sampled if name not in given]
+    for name in given:
+        if name not in sampled:
+            problem = f"{who} {name!r}, which the program does not sample"
+            raise ModelError(problem, field=field, remedy=nearest(name, free or sampled))
+    for name in free:
+        problem = f"{who} no {name!r}, which the program samples"
+        raise ModelError(problem, field=field, remedy="Name every parameter, or none")
 
 
 @lru_cache(maxsize=32)

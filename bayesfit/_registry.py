@@ -23,6 +23,7 @@ import xarray as xr
 from bayesfit._curves import within
 from bayesfit._describe import describe
 from bayesfit._errors import BayesfitError, InputError, ModelError, SettingsError, nearest
+from bayesfit._kinds import expect_path, in_words
 from bayesfit._model import Model
 from bayesfit._options import call, plain
 from bayesfit._pipeline import READING, Pipeline
@@ -58,7 +59,8 @@ def get_model(model: str | Path | Mapping[str, Any] | Model) -> Model:
     options = dict(model) if isinstance(model, Mapping) else {"name": model}
     name = options.pop("name", None)
     if not isinstance(name, str | Path):
-        raise SettingsError(f"got {model!r}, expected a model", field="model", remedy=nearest("", list_models()))
+        remedy = "Wrap it: bayesfit.Model(NAME, program)" if callable(model) else nearest("", list_models())
+        raise SettingsError(f"got {in_words(model)}, expected a model", field="model", remedy=remedy)
     text = str(name)
     if isinstance(name, Path) or text.endswith(".py") or "/" in text:
         path = _readable(text)
@@ -254,18 +256,22 @@ def _run_model(path: Path, source: bytes, name: str) -> ModuleType:
 
 def _readable(path: str | Path) -> Path:
     """A regular file with something in it; never waits on a pipe."""
+    expect_path(path)
     try:
         path = Path(path).expanduser()
         status = path.stat()
     except FileNotFoundError as error:
         why = "the link points nowhere" if Path(path).is_symlink() else "no such file"
-        raise InputError(why, file=path) from error
+        remedy = "No file matches this pattern" if set("*?[") & set(str(path)) else None
+        raise InputError(why, file=path, remedy=remedy) from error
     except OSError as error:
         raise InputError(str(error.strerror or error).lower(), file=path) from error
     except (ValueError, RuntimeError) as error:  # a null byte, an unknown home
         raise InputError(str(error).lower(), file=repr(str(path))) from error
     if not stat.S_ISREG(status.st_mode):
-        raise InputError("is a folder" if path.is_dir() else "is not a regular file", file=path)
+        if path.is_dir():
+            raise InputError("is a folder", file=path, remedy=f"Give the files in it: {path / '*'}")
+        raise InputError("is not a regular file", file=path)
     if status.st_size == 0:
         raise InputError("is empty", file=path)
     return path

@@ -10,6 +10,7 @@ import xarray as xr
 
 from bayesfit._datasets import is_series, one_dataset
 from bayesfit._errors import SettingsError
+from bayesfit._kinds import expect_result
 from bayesfit._units import in_units
 
 if TYPE_CHECKING:
@@ -41,10 +42,11 @@ def summary(result: xr.DataTree, units: Mapping[str, str] | None = None, common:
 
     Raises:
         SettingsError: a unit or a parameter is unknown, or the two do not go together; `common` of a fit of single
-            bins.
+            bins. ResultError: it is no result of a fit or a series.
     """
     import pandas as pd
 
+    expect_result(result, "fit", "series", remedies={"law": "Print it with `bayesfit show`"})
     if is_series(result):
         labels = result["posterior"].dataset.coords["dataset"].values.tolist()
         each = {label: summary(one_dataset(result, label), units, common) for label in labels}

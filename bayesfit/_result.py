@@ -14,6 +14,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._errors import ResultError, SettingsError
+from bayesfit._kinds import Kind, expect_path, expect_result
 from bayesfit._model import Parameter
 from bayesfit._single import as_stored
 
@@ -66,21 +67,38 @@ def refuse_own_input(output: Path, file: Path, other: str = "file") -> None:
         raise SettingsError("would overwrite its own input", field="-o", file=file, remedy=f"Name another {other}")
 
 
+def check_ending(path: str | Path, field: str = "-o") -> Path:
+    """The path of a result to be, refused where its name promises another format than the one that is written.
+
+    Raises:
+        SettingsError: it does not end in .nc.
+    """
+    expect_path(path, field)
+    if Path(path).suffix.lower() != ".nc":
+        problem, remedy = "results are saved as netCDF, in .nc alone", f"Name it {Path(path).stem or 'result'}.nc"
+        raise SettingsError(problem, file=path, field=field, remedy=remedy)
+    return Path(path)
+
+
 def save(result: xr.DataTree, path: str | Path) -> Path:
     """Write a result as netCDF-4 (compressed; float32, and float64 where a value is beyond that range), whole or not at
     all.
 
     Args:
         result: what `fit` returned.
-        path: where to; its folder must exist. A file of that name is replaced.
+        path: where to, ending in .nc; its folder must exist. A file of that name is replaced.
 
     Returns:
         The path.
 
     Raises:
-        ResultError: it cannot be written; nothing is left behind, and an older file of that name stays as it was.
+        ResultError: it is no result, or cannot be written; nothing is left behind, and an older file of that name stays
+            as it was. SettingsError: the path has another ending.
     """
-    path = Path(path).expanduser()
+    if not isinstance(result, xr.DataTree):
+        datasets: dict[Kind, str] = dict.fromkeys(("curves", "dataset", "comparison"), "Save it by its own to_netcdf")
+        expect_result(result, "fit", remedies={**datasets, "path": "Write bayesfit.save(result, path)"})
+    path = check_ending(path, "path").expanduser()
     small = xr.DataTree.from_dict({node.path: _single(node.to_dataset(inherit=False)) for node in result.subtree})
     small.attrs["content_sha256"] = content_hash(small)
     encoding = {
@@ -112,6 +130,7 @@ def load(path: str | Path) -> xr.DataTree:
     Raises:
         ResultError: there is no such file, it is not a result, or its content has changed since.
     """
+    expect_path(path)
     path = Path(path).expanduser()
     if not path.is_file():
         raise ResultError("no such file", file=path)
@@ -138,8 +157,7 @@ def one_bin(result: xr.DataTree, q_bin: int) -> xr.DataTree:
     Raises:
         ResultError: there is no such bin.
     """
-    if "dataset" in result["posterior"].dims:
-        raise ResultError("is a series of datasets", field="result", remedy="Give one of them: bayesfit.one_dataset")
+    expect_result(result, "fit")
     places = np.flatnonzero(result["posterior"].q_bin.values == q_bin)
     if places.size != 1:
         raise ResultError(f"there is no bin {q_bin}", field="q_bin")

@@ -12,6 +12,7 @@ import xarray as xr
 
 from bayesfit._curves import by_bin
 from bayesfit._errors import InputError, SettingsError
+from bayesfit._kinds import in_words, kind_of
 
 SAME_Q = 1e-3  # relative: instruments read an angle back to about this
 SAME_PHI = 0.1  # degree
@@ -85,8 +86,9 @@ def oriented(datasets: Sequence[xr.Dataset]) -> list[xr.Dataset]:
     Raises:
         SettingsError: there is none, or they are none of bayesfit's.
     """
-    if isinstance(datasets, xr.Dataset) or not len(datasets):
-        raise SettingsError("expected a list of datasets", field="datasets", remedy="Give [bayesfit.read(file), ...]")
+    if kind_of(datasets) not in ("list", "other") or not hasattr(datasets, "__len__") or not len(datasets):
+        problem = f"got {in_words(datasets)}, expected a list of datasets"
+        raise SettingsError(problem, field="datasets", remedy="Give [bayesfit.read(file), ...]")
     for data in datasets:
         if not isinstance(data, xr.Dataset) or not {"g2", "g2_err", "valid"} <= set(data.data_vars):
             raise SettingsError(

@@ -28,6 +28,7 @@ from bayesfit._bin_likelihood import Bins, Likelihood, likelihoods, log_likeliho
 from bayesfit._coordinates import Override
 from bayesfit._datasets import is_series, joined, one_dataset
 from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
+from bayesfit._kinds import expect_result
 from bayesfit._law_result import STATS, grid, law_result
 from bayesfit._law_verdict import Fitted, judge, residuals_of
 from bayesfit._laws import Law, get_law, sites_of
@@ -89,6 +90,7 @@ def law(
         InputError: there are too few bins, or the law is not known at their q. SettingsError: an unknown name, an
             impossible value, or a parameter whose prior cannot be known.
     """
+    expect_result(result, "fit", "series")
     _check_choices(scatter, {"priors": priors, "fixed": fixed})
     choices = _Choices(
         get_law(law),

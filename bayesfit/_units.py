@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import xarray as xr
 
 from bayesfit._errors import SettingsError, nearest
+from bayesfit._kinds import expect_table
 
 LENGTHS = {"angstrom": 1e-10, "nm": 1e-9, "um": 1e-6, "mm": 1e-3, "cm": 1e-2, "m": 1.0}
 TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -83,6 +84,7 @@ def in_units(result: xr.DataTree, units: Mapping[str, str]) -> xr.DataTree:
     Raises:
         SettingsError: no such parameter, or its unit cannot be converted so.
     """
+    expect_table(units, "units")
     if not units:
         return result
     posterior = result["posterior"].dataset

@@ -10,7 +10,8 @@ import xarray as xr
 
 from bayesfit import InputError, SettingsError
 from bayesfit._datasets import is_series, joined, one_dataset
-from bayesfit._errors import nearest
+from bayesfit._errors import BayesfitWarning, nearest
+from bayesfit._kinds import expect_result
 from bayesfit._known import Known, parse_known
 from bayesfit._units import conversion, how_to_state
 from bayesfit.pipelines._quantities import WATER_RANGE, hydrodynamic_radius, viscosity_of_size, viscosity_of_water
@@ -68,8 +69,9 @@ def stokes_einstein(
         InputError: a value is neither given nor stated; the result has no diffusion coefficient, or one without a unit.
 
     Warns:
-        UserWarning: the radius is smaller than an atom's, as where a viscosity is given in cP.
+        BayesfitWarning: the radius is smaller than an atom's, as where a viscosity is given in cP.
     """
+    expect_result(result, "fit", "series", "law")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
         raise SettingsError(f"got {seed!r}, expected a whole number from 0", field="seed")
     if is_series(result):
@@ -194,6 +196,6 @@ def _check_size(radius: xr.DataArray) -> None:
         warnings.warn(
             f"a hydrodynamic radius of {np.median(made):.2g} nm is less than an atom's: is the viscosity in Pa s (1 cP "
             "is 0.001 Pa s), and q in 1/angstrom?",
-            UserWarning,
+            BayesfitWarning,
             stacklevel=3,
         )

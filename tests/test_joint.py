@@ -259,7 +259,7 @@ def test_a_program_of_ones_own_is_a_law():
         bayesfit.fit(data(), fixed={"speed": [1.0, 2.0]}, **options)
     with pytest.raises(bayesfit.SettingsError, match="nothing is left to sample"):
         bayesfit.fit(data(), fixed={"speed": D, "beta": BETA}, **options)
-    with pytest.raises(bayesfit.SettingsError, match=r"across.rate: the law raises: ZeroDivisionError"):
+    with pytest.raises(bayesfit.SettingsError, match=r"across.rate: in the law, the program raises ZeroDivisionError"):
         bayesfit.fit(data(), across={"rate": lambda q, tau: 1 / 0})
 
 

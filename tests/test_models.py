@@ -193,8 +193,8 @@ def forgets(tau):
 
 BAD = {
     "raises": (raises, "two lines"),
-    "python branch": (branches, "raises while traced"),
-    "wrong argument count": (lambda tau, more: jnp.exp(-rate() * tau), "raises while traced"),
+    "python branch": (branches, "`if`"),
+    "wrong argument count": (lambda tau, more: jnp.exp(-rate() * tau), "the program raises TypeError"),
     "discrete": (with_site("n", dist.Poisson(3.0)), "'n' is discrete"),
     "improper": (with_site("x", dist.ImproperUniform(dist.constraints.real, (), ())), "improper"),
     "vector": (with_site("x", dist.Normal(jnp.zeros(3), 1.0)), "'x' has shape"),
@@ -212,8 +212,8 @@ BAD = {
     "scalar": (lambda tau: rate(), "returns shape ()"),
     "too long": (lambda tau: jnp.exp(-rate() * jnp.concatenate([tau, tau])), "returns shape (80,)"),
     "column": (lambda tau: jnp.exp(-rate() * tau)[:, None], "returns shape (40, 1)"),
-    "nothing": (forgets, "returns shape NoneType"),
-    "tuple": (lambda tau: (jnp.exp(-rate() * tau), 1), "returns shape tuple"),
+    "nothing": (forgets, "returns nothing"),
+    "tuple": (lambda tau: (jnp.exp(-rate() * tau), 1), "returns a tuple"),
 }
 
 
@@ -256,9 +256,9 @@ def test_a_bad_description_is_refused_when_the_model_is_made(options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"parameters": (Parameter("speed"),)}, "listed or sampled, but not both"),
-        ({"parameters": (Parameter("rate"), Parameter("beta"))}, "'beta' is either listed or sampled"),
-        ({"start": {"beta": 1.0}}, "start must name each parameter once"),
+        ({"parameters": (Parameter("speed"),)}, "list 'speed', which the program does not sample. Known: rate"),
+        ({"parameters": (Parameter("rate"), Parameter("beta"))}, "parameters list 'beta'"),
+        ({"start": {"beta": 1.0}}, "start names 'beta', which the program does not sample"),
         ({"start": {"rate": 20.0}}, "start of 'rate' is outside its prior: 20"),
         ({"start": ({"rate": 1.0}, {"rate": -1.0})}, "start of 'rate' is outside its prior: -1"),
     ],

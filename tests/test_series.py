@@ -126,13 +126,13 @@ def test_where_one_dataset_is_meant_a_series_is_refused(apart, alone):
         lambda: bayesfit.compare({"a": apart}),
         lambda: bayesfit.one_bin(apart, 0),
     ):
-        with pytest.raises(bayesfit.ResultError, match=r"is a series of datasets.*bayesfit.one_dataset"):
+        with pytest.raises(bayesfit.ResultError, match=r"got a series of datasets.*bayesfit.one_dataset"):
             wrong()
     with pytest.raises(bayesfit.ResultError, match="there is no dataset 21"):
         bayesfit.one_dataset(apart, 21)
-    with pytest.raises(bayesfit.ResultError, match="is the result of one dataset already"):
+    with pytest.raises(bayesfit.ResultError, match="of one dataset already"):
         bayesfit.one_dataset(alone[0], 21)
-    with pytest.raises(bayesfit.ResultError, match="is no series"):
+    with pytest.raises(bayesfit.ResultError, match="expected a series"):
         bayesfit.plot_series(alone[0])
 
 
