@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ class Pipeline:
             parameter with dims (chain, draw, q_bin), fixed ones as (q_bin,). None where there are none.
         model: the model to fit where the user names none.
         options: names of the settings of reading that `read` takes as keyword arguments, of `READING`.
+        of_others: `[path, ...] -> {path: words}`, of files that are run together those that are no measurements of
+            their own and are left out, with what they do, as in "hold the errors of others". None where there are none.
     """
 
     name: str
@@ -34,3 +36,4 @@ class Pipeline:
     model: str = "stretched_exponential"
     description: str = ""
     options: tuple[str, ...] = ()
+    of_others: Callable[[Sequence[Path]], dict[Path, str]] | None = None

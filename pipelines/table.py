@@ -14,6 +14,7 @@ the separator is something else.
 import csv
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -82,6 +83,11 @@ def table_of(path: Path) -> Path | None:
         if path.stem.endswith(ending) and base.is_file():
             return base
     return None
+
+
+def errors_of_others(files: Sequence[Path]) -> dict[Path, str]:
+    """Of several files, those that hold the errors of another one of them."""
+    return {path: "hold the errors of others, with which they are read" for path in files if table_of(path) in files}
 
 
 def _first_lines(file: BinaryIO) -> list[bytes]:
@@ -258,4 +264,5 @@ pipeline = Pipeline(
     read=read,
     derive=relaxation,
     description="plain CSV tables: wide, long, or q and tau along the edges",
+    of_others=errors_of_others,
 )
