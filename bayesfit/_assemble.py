@@ -24,6 +24,7 @@ from bayesfit._verdict import NUMBERS, Evidence, Verdict, judge, unusable
 
 QUANTILES = 65
 DIMS = ("chain", "draw", "q_bin")
+OF_THE_INPUT = ("file", "sha256", "understood")  # attributes of the data that results keep under other names
 
 
 def assemble(
@@ -299,7 +300,7 @@ def _diagnostics(verdicts: list[Verdict], problem: Problem, curves: xr.Dataset) 
 
 def _attrs(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> dict[str, Any]:
     model = problem.posterior.model
-    kept = {f"data_{name}": value for name, value in curves.attrs.items() if name not in ("file", "sha256")}
+    kept = {f"data_{name}": value for name, value in curves.attrs.items() if name not in OF_THE_INPUT}
     return {
         "creator": "bayesfit",
         "inference_library": "numpyro",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import logging
 import pkgutil
 import stat
 import sys
@@ -19,11 +20,13 @@ from typing import Any
 import xarray as xr
 
 from bayesfit._curves import within
+from bayesfit._describe import describe
 from bayesfit._errors import BayesfitError, InputError, ModelError, SettingsError, nearest
 from bayesfit._model import Model
 from bayesfit._options import call, plain
 from bayesfit._pipeline import READING, Pipeline
 
+LOG = logging.getLogger("bayesfit")
 _LOADED: dict[tuple[str, str], ModuleType] = {}
 _MADE: dict[tuple[str, str], Model] = {}
 HOW_TO_GIVE = 'Give model = {{name = "...", {option} = ...}}, or --set model.{option}=...'
@@ -106,8 +109,9 @@ def read(
 
     Returns:
         Dataset as `bayesfit.curves` gives it: dims (q_bin, tau), `g2`, `g2_err`, `valid`, coords `tau` (s),
-        `q` (1/angstrom), `phi` (degree). `attrs["sha256"]` is the file's hash. `bayesfit.describe` says in words what
-        the file was taken for.
+        `q` (1/angstrom), `phi` (degree). `attrs["sha256"]` is the file's hash, and `attrs["understood"]` says in two
+        lines what the file was taken for, as `bayesfit.describe` does of any dataset; they also go to the log
+        "bayesfit", at level INFO.
 
     Raises:
         InputError: no pipeline recognises the file (says which were asked and what each missed), or it cannot be used.
@@ -128,7 +132,10 @@ def read(
         problem = f"pipeline {chosen.name!r} cannot read it: {type(error).__name__}: {error}"
         raise InputError(problem, file=path) from error
     data.attrs.update(file=str(path), sha256=_sha256(path), pipeline=chosen.name)
-    return within(data, skip_first, **ranges)
+    data = within(data, skip_first, **ranges)
+    understood = "\n".join(describe(data))
+    LOG.info("%s: %s", path, understood)
+    return data.assign_attrs(understood=understood)
 
 
 def _named_for(path: Path, name: str, options: Mapping[str, Any]) -> Pipeline:

@@ -122,3 +122,10 @@ def test_run_says_what_it_takes_a_file_for(table, tmp_path):
     assert "6 masked in 2 bins" in second
     result = bayesfit.load(tmp_path / "out" / "wide.nc")
     assert result.attrs["understood"].splitlines() == [first.removeprefix(f"{table}: "), second.strip()]
+
+
+def test_reading_says_what_was_understood(table, caplog):
+    with caplog.at_level("INFO", logger="bayesfit"):
+        data = bayesfit.read(table)
+    assert data.attrs["understood"].splitlines() == bayesfit.describe(data)
+    assert str(table) in caplog.text
