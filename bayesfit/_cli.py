@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -58,7 +58,7 @@ def run(
     from bayesfit._noise import get_noise
     from bayesfit._registry import get_model, get_pipeline
     from bayesfit._report import tally
-    from bayesfit._run import fit_files, one_output, outputs, own_measurements, read_all
+    from bayesfit._run import distinct, fit_files, one_output, outputs, own_measurements, read_all
 
     get_noise(settings.noise)
     if settings.model is not None:
@@ -75,7 +75,11 @@ def run(
         try:
             datasets = read_all(files if whole else [file], settings)
             _print_understood(datasets)
-            result = fit_files(datasets, path, settings, sys.stderr.isatty())
+            datasets, settings, left_out = distinct(datasets, settings)
+            for line in left_out:
+                typer.echo(line)
+            with _warnings_as_lines():
+                result = fit_files(datasets, path, settings, sys.stderr.isatty())
         except BayesfitError as error:
             typer.echo(f"error: {error}" if error.file else f"error: {file}: {error}", err=True)
             code, refused = FAILED, refused + isinstance(error, SettingsError)
@@ -297,12 +301,15 @@ def stokes_einstein(
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """Warnings of what is done within, each in one line."""
-    with warnings.catch_warnings(record=True) as caught:
+    """Warnings of what is done within, each in one line, at once."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        typer.echo(f"warning: {message}", err=True)
+
+    with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
         yield
-    for warning in caught:
-        typer.echo(f"warning: {warning.message}", err=True)
 
 
 def _units(arguments: list[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import xarray as xr
 
+from bayesfit._copies import copies
 from bayesfit._errors import BayesfitError, InputError, SettingsError
 from bayesfit._fit import fit
 from bayesfit._registry import get_pipeline, list_pipelines, read
@@ -29,6 +30,17 @@ def read_all(paths: list[Path], settings: RunSettings) -> list[xr.Dataset]:
         if settings.sample:
             parse_sample(settings.sample, data.attrs, file=path)
     return datasets
+
+
+def distinct(datasets: list[xr.Dataset], settings: RunSettings) -> tuple[list[xr.Dataset], RunSettings, list[str]]:
+    """The datasets without those that are copies or averages of others, whatever their format; the settings with the
+    names of those that are left; and a line for each that is left out."""
+    found = copies(datasets)
+    lines = [f"left out: {datasets[place].attrs['file']}, {words}" for place, words in sorted(found.items())]
+    kept = [place for place in range(len(datasets)) if place not in found]
+    if found and settings.names is not None and len(settings.names) == len(datasets):
+        settings = settings.model_copy(update={"names": tuple(settings.names[place] for place in kept)})
+    return [datasets[place] for place in kept], settings, lines
 
 
 def fit_files(datasets: list[xr.Dataset], output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:

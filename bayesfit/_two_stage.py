@@ -23,9 +23,18 @@ from numpyro.infer import MCMC, NUTS, init_to_median
 from numpyro.infer.util import log_density, potential_energy, unconstrain_fn
 from scipy.stats import chi2
 
-from bayesfit._bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered, reasons
+from bayesfit._bin_likelihood import (
+    Bins,
+    Likelihood,
+    fitted_curves,
+    likelihoods,
+    log_likelihood,
+    log_scattered,
+    reasons,
+)
 from bayesfit._convergence import worst
 from bayesfit._coordinates import Override
+from bayesfit._dependence import warned_of
 from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
 from bayesfit._laws import Law, get_law, sites_of
 from bayesfit._model import Parameter
@@ -97,6 +106,7 @@ def law(
     )
     with jax.enable_x64(True):
         bins = likelihoods(result, parameter, _known_verdicts(verdicts), model)
+        dependent = warned_of(fitted_curves(result).isel(q_bin=bins.used), stacklevel=3)
         tau = _delays(result)
         program = second_stage(chosen, bins.logarithmic, scatter, priors, fixed)
         sites = _sites(program, chosen, bins, tau, scatter, (priors or {}, fixed or {}))
@@ -109,6 +119,9 @@ def law(
     settings = {"seed": seed, "scatter_inferred": int(scatter), "verdicts": ", ".join(_known_verdicts(verdicts))}
     settings |= {"priors": _as_json(priors), "fixed": _as_json(fixed)}
     verdict = _judge(samples, stats, prior, sites, bins, values, scatter)
+    name, reason = dependent.judged(verdict.name, verdict.reason)
+    verdict = verdict._replace(name=name, reason=reason)
+    settings |= {"correlated_bins": dependent.words} if dependent.words else {}
     return _tree(result, chosen, parameter, bins, samples, stats, values, verdict, settings)
 
 
