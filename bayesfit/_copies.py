@@ -97,9 +97,15 @@ def _averaged(data: xr.Dataset, noise: Array, others: list[xr.Dataset]) -> list[
         return []
     weights = _weights(curve, parts)
     distance = np.median(np.abs(curve - weights @ parts))
-    own = np.abs(noise[both.ravel()])
-    near = NEAR * np.nanmedian(own) if np.isfinite(own).any() else 0.0
-    return np.flatnonzero(weights > LEAST_SHARE).tolist() if distance <= max(near, EXACT * np.ptp(curve)) else []
+    near = max(NEAR * _size_of(noise[both.ravel()], curve), EXACT * np.ptp(curve))
+    return np.flatnonzero(weights > LEAST_SHARE).tolist() if distance <= near else []
+
+
+def _size_of(noise: Array, curve: Array) -> float:
+    """Median absolute noise of the points of a curve: from what a spline leaves, or from fourth differences, whichever
+    is less, since a point far off spoils the one and a bend the other."""
+    left = float(np.nanmedian(np.abs(noise))) if np.isfinite(noise).any() else 0.0
+    return min(left, float(np.median(np.abs(np.diff(curve, 4)))) / np.sqrt(70.0))
 
 
 def _weights(curve: Array, parts: Array) -> Array:
