@@ -93,7 +93,7 @@ def _averaged(data: xr.Dataset, noise: Array, others: list[xr.Dataset]) -> list[
         return []
     both = data.valid.values & np.all([other.valid.values for other in others], axis=0)
     curve, parts = data.g2.values[both], np.array([other.g2.values[both] for other in others])
-    if curve.size < max(FEWEST, len(others)):
+    if curve.size < FEWEST:
         return []
     weights = _weights(curve, parts)
     distance = np.median(np.abs(curve - weights @ parts))
@@ -109,7 +109,10 @@ def _size_of(noise: Array, curve: Array) -> float:
 
 
 def _weights(curve: Array, parts: Array) -> Array:
-    """Weights of the curves `parts` (dataset, point) whose mean comes nearest to `curve` (point)."""
+    """Weights of the curves `parts` (dataset, point) whose mean comes nearest to `curve` (point); equal ones where
+    there are too few points to tell them."""
+    if curve.size < len(parts):
+        return np.full(len(parts), 1.0 / len(parts))
     middle = parts.mean(axis=0)
     unit = max(float(np.abs(parts - middle).max()), float(np.abs(curve - middle).max()), np.finfo(float).tiny)
     design = np.vstack([(parts - middle).T / unit, np.full(len(parts), SUM_OF_WEIGHTS)])

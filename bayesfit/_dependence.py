@@ -108,7 +108,7 @@ def dependence(curves: xr.Dataset) -> Dependence:
 
 
 def warned_of(curves: xr.Dataset, stacklevel: int) -> Dependence:
-    """As `dependence`, with a warning that names the bins."""
+    """As `dependence`, with a warning that names the bins; a `stacklevel` of 1 is the caller."""
     found = dependence(curves)
     if found.words:
         warnings.warn(found.words, UserWarning, stacklevel=stacklevel + 1)

@@ -218,7 +218,7 @@ def _run_joint(
     usable = problem.usable
     if not links or usable.size == 0:
         return _run(curves, problem, settings, report)
-    dependent = warned_of(curves.isel(q_bin=usable), stacklevel=4)
+    dependent = warned_of(curves.isel(q_bin=usable), stacklevel=3)
     bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
     links = tuple(link.of_bins(usable) for link in links)
     hierarchical = any(link.hierarchical for link in links)

@@ -106,7 +106,7 @@ def law(
     )
     with jax.enable_x64(True):
         bins = likelihoods(result, parameter, _known_verdicts(verdicts), model)
-        dependent = warned_of(fitted_curves(result).isel(q_bin=bins.used), stacklevel=3)
+        dependent = warned_of(fitted_curves(result).isel(q_bin=bins.used), stacklevel=2)
         tau = _delays(result)
         program = second_stage(chosen, bins.logarithmic, scatter, priors, fixed)
         sites = _sites(program, chosen, bins, tau, scatter, (priors or {}, fixed or {}))
