@@ -195,9 +195,7 @@ def _problem(result: xr.DataTree, model: Any) -> Problem:
             field="result",
             remedy="Fit them without across",
         )
-    data = result["constant_data"].to_dataset().assign(g2=result["observed_data"].dataset["g2"])
-    data = data.assign(valid=data.valid.astype(bool))
-    data.attrs = {name.removeprefix("data_"): value for name, value in attrs.items() if name.startswith("data_")}
+    data = fitted_curves(result)
     labels = json.loads(attrs.get("q_bins", "[]"))
     places = [labels.index(label) if labels else label for label in data.q_bin.values.tolist()]
     given = {name: _of_bins(prior, places) for name, prior in json.loads(attrs["priors"]).items()}
@@ -211,6 +209,15 @@ def _problem(result: xr.DataTree, model: Any) -> Problem:
             field="result",
             remedy="Give the model that was fitted: law(..., model=...)",
         ) from error
+
+
+def fitted_curves(result: xr.DataTree) -> xr.Dataset:
+    """The curves that were fitted, as `bayesfit.curves` gives them."""
+    data = result["constant_data"].to_dataset().assign(g2=result["observed_data"].dataset["g2"])
+    data = data.assign(valid=data.valid.astype(bool))
+    attrs = {str(name): value for name, value in result.attrs.items()}
+    data.attrs = {name.removeprefix("data_"): value for name, value in attrs.items() if name.startswith("data_")}
+    return data
 
 
 def _of_bins(prior: Mapping[str, Any], places: list[int]) -> dict[str, Any]:

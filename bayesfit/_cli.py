@@ -76,7 +76,7 @@ def run(
     from bayesfit._noise import get_noise
     from bayesfit._registry import get_model, get_pipeline
     from bayesfit._report import tally
-    from bayesfit._run import fit_files, one_output, outputs, read_all, without_errors_of_others
+    from bayesfit._run import distinct, fit_files, one_output, outputs, own_measurements, read_all
 
     get_noise(settings.noise)
     if settings.model is not None:
@@ -84,16 +84,18 @@ def run(
     if settings.pipeline is not None:
         get_pipeline(settings.pipeline)
     code, refused = DONE, 0
-    given, files = files, without_errors_of_others(files)
-    if len(files) < len(given):
-        less = len(given) - len(files)
-        typer.echo(f"{less} of {len(given)} files hold the errors of others, with which they are read")
+    files, left_out = own_measurements(files, settings.pipeline)
+    for line in left_out:
+        typer.echo(line)
     whole = settings.together is not None
     paths = [one_output(files, output, str(settings.together))] if whole else outputs(files, output)
     for file, path in zip(files, paths, strict=not whole):
         try:
             datasets = read_all(files if whole else [file], settings)
             _print_understood(datasets)
+            datasets, settings, left_out = distinct(datasets, settings)
+            for line in left_out:
+                typer.echo(line)
             result = fit_files(datasets, path, settings, sys.stderr.isatty())
         except BayesfitError as error:
             typer.echo(f"error: {error}" if error.file else f"error: {file}: {error}", err=True)
@@ -136,13 +138,15 @@ def inspect(
 
     Exit code: 0 every file named can be read, and at least one of each folder; 1 otherwise.
     """
-    from bayesfit._run import files_of, read_all
+    from bayesfit._run import files_of, own_measurements, read_all
     from bayesfit._settings import load_settings
 
     settings = load_settings(config, set_ or (), pipeline=pipeline)
     failed = False
     for given in files:
-        read, found = 0, files_of(given)
+        read, (found, left_out) = 0, own_measurements(files_of(given), settings.pipeline)
+        for line in left_out:
+            typer.echo(line)
         for file in found:
             try:
                 _print_understood(read_all([file], settings))

@@ -15,6 +15,7 @@ import xarray as xr
 from bayesfit import _estimate, _point, _sample
 from bayesfit._assemble import assemble, classical_fit
 from bayesfit._curves import by_bin
+from bayesfit._dependence import warned_of
 from bayesfit._devices import TRACING, take
 from bayesfit._errors import SettingsError
 from bayesfit._keys import bin_keys
@@ -193,7 +194,7 @@ def _run_joint(
     """Estimate every bin by itself, then sample all bins together, and judge each."""
     from bayesfit._across import check_choices, check_links, parse_across
     from bayesfit._joint import joint_posterior
-    from bayesfit._joint_result import called_approximate, with_common
+    from bayesfit._joint_result import called_approximate, called_dependent, with_common
     from bayesfit._joint_sample import sample_joint
     from bayesfit._joint_start import find_start
     from bayesfit._joint_svi import look_at
@@ -221,6 +222,7 @@ def _run_joint(
     if not links or usable.size == 0:
         return _run(curves, problem, settings, report)
     check_model(problem, usable)
+    dependent = warned_of(curves.isel(q_bin=usable), stacklevel=3)
     bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
     links = tuple(link.of_bins(usable) for link in links)
     hierarchical = any(link.hierarchical for link in links)
@@ -246,7 +248,8 @@ def _run_joint(
     in_numbers = {name: {"family": prior.family, **prior.values} for name, prior in mine.items()}
     result.attrs["priors_in_common"] = json.dumps(in_numbers, default=float)
     result.attrs["fixed_in_common"] = json.dumps(pinned)
-    return called_approximate(result, k) if settings.method == "svi" else result
+    result = called_approximate(result, k) if settings.method == "svi" else result
+    return called_dependent(result, dependent)
 
 
 def _schedule(settings: FitSettings) -> _sample.Schedule:

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._across import Link
+from bayesfit._dependence import Dependence
 from bayesfit._joint import Joint, compiled, prior_draws
 from bayesfit._joint_svi import LARGEST_K
 from bayesfit._joint_verdict import judged
@@ -56,6 +57,17 @@ def with_common(
     result["law_residuals"] = _residuals(checked, usable, units, result)
     described = json.dumps({name: _in_words(spec) for name, spec in across.items()}, sort_keys=True)
     result.attrs["across"] = described
+    return result
+
+
+def called_dependent(result: xr.DataTree, found: Dependence) -> xr.DataTree:
+    """The result whose verdict and reason on the whole say which bins are not independent."""
+    if not found.words:
+        return result
+    across = result["across"].to_dataset()
+    verdict, reason = found.judged(str(across.joint_verdict.item()), str(across.joint_reason.item()))
+    result["across"] = across.assign(joint_verdict=verdict, joint_reason=reason)
+    result.attrs["correlated_bins"] = found.words
     return result
 
 

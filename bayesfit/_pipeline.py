@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,8 @@ class Pipeline:
         model: the model to fit where the user names none.
         general: whether it reads what more special pipelines may know better, so that it is asked after them.
         options: names of the settings of reading that `read` takes as keyword arguments, of `READING`.
+        of_others: `[path, ...] -> {path: words}`, of files that are run together those that are no measurements of
+            their own and are left out, with what they do, as in "hold the errors of others". None where there are none.
     """
 
     name: str
@@ -36,3 +38,4 @@ class Pipeline:
     description: str = ""
     options: tuple[str, ...] = ()
     general: bool = False
+    of_others: Callable[[Sequence[Path]], dict[Path, str]] | None = None

@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 import xarray as xr
 
+from bayesfit._copies import copies
 from bayesfit._curves import MASKED
 from bayesfit._errors import InputError, SettingsError
 from bayesfit._stack import (
@@ -59,7 +60,8 @@ def average(
     distance, is larger than that of all but a share `level` of good repeats (see `bayesfit/_repeats.py` for the rule).
     The average is the plain mean over the repeats that are valid at a delay. Its `g2_err` comes from the scatter of the
     repeats, their variance averaged over nine neighbouring delays, in bins where 8 repeats or more are used; from the
-    stated errors elsewhere.
+    stated errors elsewhere. A dataset that is a copy of another one, or an average of others, as an instrument writes
+    it beside them, is none of the repeats (see `bayesfit/_copies.py`); `attrs["repeats_left_out"]` names it.
 
     Args:
         repeats: what `bayesfit.read` or `bayesfit.curves` returned, of the same bins and delays.
@@ -87,7 +89,15 @@ def average(
     check_agreement(repeats)
     check_same_bins(repeats)
     _check_delays(repeats)
-    labels = labels_of(repeats, names)
+    labels, copied = labels_of(repeats, names), copies(repeats)
+    own = [place for place in range(len(repeats)) if place not in copied]
+    averaged = _of_repeats([repeats[place] for place in own], labels[own], level, whole)
+    said = [averaged.attrs["repeats_left_out"], *(f"{labels[place]}, {what}" for place, what in copied.items())]
+    return averaged.assign_attrs(repeats_left_out="; ".join(filter(None, said)))
+
+
+def _of_repeats(repeats: list[xr.Dataset], labels: Array, level: float, whole: bool) -> xr.Dataset:
+    """The average of repeats that are measurements of their own."""
     g2, _, valid = _points(repeats)
     compared = [_distances(np.where(valid[:, bin], g2[:, bin], np.nan)) for bin in range(g2.shape[1])]
     distance = np.stack([one for one, _ in compared], axis=1)

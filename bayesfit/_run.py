@@ -7,16 +7,16 @@ from typing import Any
 
 import xarray as xr
 
+from bayesfit._copies import copies
 from bayesfit._errors import BayesfitError, InputError, SettingsError
 from bayesfit._fit import fit
-from bayesfit._registry import get_pipeline, read
+from bayesfit._registry import get_pipeline, list_pipelines, read
 from bayesfit._repeats import average
 from bayesfit._result import refuse_own_input, save
 from bayesfit._series import series
 from bayesfit._settings import RunSettings
 from bayesfit._stack import same_bins, stack
 from bayesfit.pipelines._stokes_einstein import parse_sample, stokes_einstein
-from bayesfit.pipelines.table import table_of
 
 
 def read_all(paths: list[Path], settings: RunSettings) -> list[xr.Dataset]:
@@ -30,6 +30,17 @@ def read_all(paths: list[Path], settings: RunSettings) -> list[xr.Dataset]:
         if settings.sample:
             parse_sample(settings.sample, data.attrs, file=path)
     return datasets
+
+
+def distinct(datasets: list[xr.Dataset], settings: RunSettings) -> tuple[list[xr.Dataset], RunSettings, list[str]]:
+    """The datasets without those that are copies or averages of others, whatever their format; the settings with the
+    names of those that are left; and a line for each that is left out."""
+    found = copies(datasets)
+    lines = [f"left out: {datasets[place].attrs['file']}, {words}" for place, words in sorted(found.items())]
+    kept = [place for place in range(len(datasets)) if place not in found]
+    if found and settings.names is not None and len(settings.names) == len(datasets):
+        settings = settings.model_copy(update={"names": tuple(settings.names[place] for place in kept)})
+    return [datasets[place] for place in kept], settings, lines
 
 
 def fit_files(datasets: list[xr.Dataset], output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
@@ -85,7 +96,7 @@ def _repeats(datasets: list[xr.Dataset]) -> list[list[xr.Dataset]]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The file itself, or the regular files of a folder by name, hidden ones and twin files of errors left aside.
+    """The file itself, or the regular files of a folder by name, hidden ones left aside.
 
     Raises:
         InputError: a folder that is empty, or cannot be listed.
@@ -98,12 +109,22 @@ def files_of(path: Path) -> list[Path]:
         raise InputError(f"cannot be listed: {error.strerror}", file=path) from error
     if not files:
         raise InputError("the folder holds no files", file=path)
-    return without_errors_of_others(files)
+    return files
 
 
-def without_errors_of_others(files: list[Path]) -> list[Path]:
-    """The files less those that hold the errors of another one of them, with which they are read."""
-    return [file for file in files if table_of(file) not in files]
+def own_measurements(files: list[Path], pipeline: str | None = None) -> tuple[list[Path], list[str]]:
+    """The files less those that are no measurements of their own beside the others, as each pipeline says or only that
+    of this name: twin files of errors, an instrument's averages; and a line for each kind of them."""
+    left_out: dict[Path, str] = {}
+    for name in [pipeline] if pipeline else list_pipelines():
+        if (find := get_pipeline(name).of_others) is not None:
+            left_out |= find(files)
+    lines = []
+    for words in dict.fromkeys(left_out.values()):
+        names = [path.name for path in left_out if left_out[path] == words]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        lines.append(f"{len(names)} of {len(files)} files {words}: {', '.join(names[:3])}{more}")
+    return [file for file in files if file not in left_out], lines
 
 
 def one_output(files: list[Path], folder: Path, together: str) -> Path:

@@ -24,10 +24,19 @@ import xarray as xr
 from numpyro.infer import MCMC, NUTS, init_to_median
 from numpyro.infer.util import log_density, potential_energy, unconstrain_fn
 
-from bayesfit._bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered, reasons
+from bayesfit._bin_likelihood import (
+    Bins,
+    Likelihood,
+    fitted_curves,
+    likelihoods,
+    log_likelihood,
+    log_scattered,
+    reasons,
+)
 from bayesfit._coordinates import Override
 from bayesfit._datasets import is_series, joined, one_dataset
-from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
+from bayesfit._dependence import warned_of
+from bayesfit._errors import BayesfitError, BayesfitWarning, InputError, SettingsError, nearest
 from bayesfit._kinds import expect_result
 from bayesfit._law_result import STATS, grid, law_result
 from bayesfit._law_verdict import Fitted, judge, residuals_of
@@ -148,6 +157,7 @@ def _of_one(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
     law = choices.law
     with jax.enable_x64(True):
         bins = likelihoods(result, choices.parameter, choices.verdicts, choices.model)
+        dependent = warned_of(fitted_curves(result).isel(q_bin=bins.used), stacklevel=3)
         tau = _delays(result)
         sampler = choices.sampler(bins, tau)
         sites = _sites(sampler.program, law, bins, tau, choices)
@@ -159,7 +169,11 @@ def _of_one(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
         samples = {name: array for name, array in samples.items() if name not in choices.fixed}
         fitted = Fitted(law, choices.parameter, bins, sites, samples, scatter, stats, prior, values)
         residuals = residuals_of(fitted)
-    return law_result(result, fitted, residuals, judge(fitted, residuals), choices.settings)
+    verdict = judge(fitted, residuals)
+    name, reason = dependent.judged(verdict.name, verdict.reason)
+    verdict = verdict._replace(name=name, reason=reason)
+    settings = choices.settings | ({"correlated_bins": dependent.words} if dependent.words else {})
+    return law_result(result, fitted, residuals, verdict, settings)
 
 
 def _of_series(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
@@ -175,7 +189,7 @@ def _of_series(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
     if not results:
         raise next(iter(refused.values()))
     for label, reason in refused.items():
-        warnings.warn(f"dataset {label} is left out: {reason}", UserWarning, stacklevel=3)
+        warnings.warn(f"dataset {label} is left out: {reason}", BayesfitWarning, stacklevel=3)
     whole = joined(list(results.values()), labels[list(results)])
     if refused:
         whole.attrs["datasets_left_out"] = ", ".join(refused)

@@ -6,10 +6,27 @@ Layout      header lines `Key : value`; block "Correlation": lag in ms, then g2 
             Several runs in one file, "Correlation (Multi, Averaged)", have a line of column titles; only the columns
             "Average" are read, since the runs beside them are the same data again.
             Decimal points or commas; a missing value may read 1.#QNAN, as the C library under Windows writes it.
+One light   The header's `Mode` says which detectors are correlated (`_alv_mode.py`). Both orders of a pseudo
+            cross-correlation, 0/1 and 1/0, are of the same light: they share its fluctuations, and only the shot noise
+            of their photon pairs differs. They are averaged into one bin, whose stated error is that of one of them
+            (the root mean square of both), not this over the root of 2: of 13 angles with 3 repeats each, the noise of
+            both correlates by 0.994 or more where the curve has decayed. At the first delays, where photon pairs are
+            what counts, it is 0.35 to 0.87, so that the error stated is too large, which errs to the safe side.
+            Autocorrelations are bins of their own, apart from each other and from cross-correlations.
+Range       A detector counts no second photon within its dead time of some 20 to 100 ns, and its afterpulses, false
+            counts that follow a true one, decay within about a microsecond. Both add the distribution of their delays,
+            over the mean count rate, to an autocorrelation: Zhao et al., Appl. Opt. 42, 4031 (2003); Hoebel & Ricka,
+            Rev. Sci. Instrum. 65, 2326 (1994). One afterpulse in a hundred counts, with a time constant of 0.3 us, at
+            100 kHz: 0.3 at no delay, 0.01 at 1 us, 4e-4 at 2 us. So autocorrelations are read from 2 us on unless
+            `tau_min` says otherwise. A cross-correlation of two detectors has neither, since a detector knows nothing
+            of the other one's counts; it is read from its first delay.
+Averages    The instrument writes the average of its runs beside them, NAME_averaged.ASC, without a block "Count Rate".
+            Run together with a run of the same series, such a file is left out.
 Amplitudes  Light scattering on a single mode sees contrasts up to 1, on a baseline of 0 since the file holds g2 - 1.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +34,21 @@ import numpy as np
 import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
+from bayesfit.pipelines._alv_mode import Column, averaged, columns_of
+from bayesfit.pipelines._alv_text import BOM, NUMBER, Header, as_number, block_of, header_of, lines_of
 from bayesfit.pipelines._quantities import hydrodynamic_radius, relaxation
 
-BOM = b"\xef\xbb\xbf"
-NUMBER = re.compile(r"[-+]?\d+(?:[.,]\d*)?(?:[eE][-+]?\d+)?")
-NOT_A_NUMBER = re.compile(r"[-+]?(?:nan|inf|\d[.,]#(?:qnan|snan|ind|inf)\S*)", re.IGNORECASE)
 QUANTITIES = {  # header key: attribute, factor to its unit, unit
     "Temperature [K]": ("temperature", 1.0, "K"),
     "Viscosity [cp]": ("viscosity", 1e-3, "Pa s"),
     "Refractive Index": ("refractive_index", 1.0, "1"),
     "Wavelength [nm]": ("wavelength", 10.0, "angstrom"),
 }
+AVERAGED = re.compile(r"[_ -]?(averaged?|avg|mean)$", re.IGNORECASE)
+SERIES = re.compile(r"[_ -]*(averaged?|avg|mean|\d+)$", re.IGNORECASE)  # what a run's name ends with
+OF_OTHERS = "hold the instrument's average of others, which are fitted instead"
+FIRST_DELAY = 2e-6  # s, of an autocorrelation
 WORDS = ("samplename", "date", "time", "mode")
-Header = list[tuple[str, str]]
 
 
 def recognise(path: Path) -> str | None:
@@ -43,55 +62,83 @@ def recognise(path: Path) -> str | None:
     return None if b'"Correlation' in head else 'no block "Correlation"'
 
 
-def read(path: Path) -> xr.Dataset:
-    lines = _lines(path)
-    header = _header(lines)
-    table = _block(lines, "Correlation", path)
+def read(path: Path, *, tau_min: Any = None) -> xr.Dataset:
+    """The curves of a file, with `angle` [degree], `channel` (the first of its columns) and `correlation` (what is
+    correlated) of each bin; `tau_min` [s], one or one per bin, replaces the range that autocorrelations are read in."""
+    lines = lines_of(path)
+    header = header_of(lines)
+    table = block_of(lines, "Correlation", path)
     used = np.flatnonzero(np.any(table[:, 1:] != 0, axis=0))
     if used.size == 0:
         raise InputError("every channel is zero", file=path, field="Correlation")
     angles = _angles(header, used, table.shape[1] - 1, path)
+    errors = _errors(lines, table, used, path)
+    columns = columns_of(dict(header).get("mode", ""), used, one_light=bool(np.ptp(angles) == 0))
+    g2, g2_err = averaged(columns, table[:, 1 + used].T, errors)
+    first = [column.places[0] for column in columns]
     attrs = {**_quantities(header, path), "angle_units": "degree"}
-    q = 4 * np.pi * attrs["refractive_index"] / attrs["wavelength"] * np.sin(np.radians(angles) / 2)
     data = curves(
         table[:, 0] * 1e-3,
-        table[:, 1 + used].T,
-        _errors(lines, table, used, path),
-        q=q,
+        g2,
+        g2_err,
+        q=4 * np.pi * attrs["refractive_index"] / attrs["wavelength"] * np.sin(np.radians(angles[first]) / 2),
+        tau_min=[FIRST_DELAY * column.of_one_detector for column in columns] if tau_min is None else tau_min,
         file=str(path),
         contrast_prior="TruncatedNormal(0.5, 0.5, low=0)",
         baseline_prior="Normal(0, 0.05)",
-        attrs=attrs,
+        attrs=attrs | _understood(columns, used, table.shape[1] - 1, errors is not None),
     )
-    return data.assign_coords(angle=("q_bin", angles, {"units": "degree"}), channel=("q_bin", used))
+    notes = [data.attrs["notes"], "the instrument's average of its runs" * _is_average(path.read_bytes())]
+    notes += _notes(columns, dict(header).get("mode", ""), data, tau_min is None)
+    return data.assign_attrs(notes="; ".join(filter(None, notes))).assign_coords(
+        angle=("q_bin", angles[first], {"units": "degree"}),
+        channel=("q_bin", used[first]),
+        correlation=("q_bin", np.array([column.words for column in columns])),
+    )
 
 
-def _lines(path: Path) -> list[str]:
-    """The file's lines.
+def _understood(columns: Sequence[Column], used: np.ndarray, count: int, stated: bool) -> dict[str, str]:
+    """What the file was taken for, for `bayesfit.describe`."""
+    averaged = ", averaged, since they are of the same light" if len(columns) < used.size else ""
+    empty = [str(place + 1) for place in range(count) if place not in used]
+    return {
+        "layout": "ALV, g2 - 1, " + ", ".join(dict.fromkeys(column.words for column in columns)) + averaged,
+        "tau_unit": "ms",
+        "errors_from": "block StandardDeviation" if stated else "",
+        "left_out": f"columns {', '.join(empty)}, zero throughout" if empty else "",
+    }
 
-    Raises:
-        InputError: the last line has no ending, and is no full row of numbers: it was cut.
-    """
-    text = path.read_bytes().removeprefix(BOM).decode("cp1252", errors="replace")
-    lines = text.splitlines()
-    complete = text.endswith("\n") or (len(lines) > 1 and lines[-1][:1].isspace() and len(lines[-1]) == len(lines[-2]))
-    if not complete:
-        raise InputError(
-            f"line {len(lines)}: the file ends within this line", file=path, remedy="The copy was cut short"
+
+def _notes(columns: Sequence[Column], mode: str, data: xr.Dataset, default: bool) -> list[str]:
+    """What a user should know of how the columns were taken."""
+    notes = []
+    if not columns[0].curves:
+        said = f"the mode {mode!r} does not say what the columns are" if mode else "no line says the mode"
+        notes.append(f"{said}: each is a bin, taken to be of a single detector")
+    if default and data.masked_range.any():
+        notes.append(
+            f"autocorrelations are read from {FIRST_DELAY * 1e6:g} us on, for dead time and afterpulses (tau_min = 0 "
+            "reads them all)"
         )
-    return lines
+    return notes
 
 
-def _header(lines: list[str]) -> Header:
-    """Key and value of each line before the first block; keys in lower case, with single spaces."""
-    pairs = []
-    for line in lines:
-        if line.lstrip().startswith('"'):
-            break
-        key, colon, value = line.partition(":")
-        if colon:
-            pairs.append((" ".join(key.lower().split()), value.strip().strip('"')))
-    return pairs
+def _is_average(text: bytes) -> bool:
+    """Whether the instrument made a file of several runs: it has no count rates, which are of one run."""
+    return b'"Count' not in text
+
+
+def averages_of_others(files: Sequence[Path]) -> dict[Path, str]:
+    """Of several files, the instrument's averages of others among them, by their name or for want of count rates."""
+    ours = [path for path in files if recognise(path) is None]
+    average = {path: bool(AVERAGED.search(path.stem)) or _is_average(path.read_bytes()) for path in ours}
+    runs = {_series(path) for path in ours if not average[path]}
+    return {path: OF_OTHERS for path in ours if average[path] and _series(path) in runs}
+
+
+def _series(path: Path) -> tuple[Path, str]:
+    """The folder, and what the names of the runs of one series begin with."""
+    return path.parent, SERIES.sub("", path.stem)
 
 
 def _quantities(header: Header, path: Path) -> dict[str, Any]:
@@ -100,17 +147,17 @@ def _quantities(header: Header, path: Path) -> dict[str, Any]:
     attrs: dict[str, Any] = {}
     for key, (name, factor, unit) in QUANTITIES.items():
         match = NUMBER.search(found.get(key.lower(), ""))
-        if match is None or _number(match[0]) <= 0:
+        if match is None or as_number(match[0]) <= 0:
             got = f"got {found[key.lower()]!r}" if key.lower() in found else "got no such line"
             raise InputError(f"expected a number above 0 in the header, {got}", file=path, field=key)
-        attrs[name] = _number(match[0]) * factor
+        attrs[name] = as_number(match[0]) * factor
         attrs[f"{name}_units"] = unit
     return attrs | {key: found[key] for key in WORDS if key in found}
 
 
 def _angles(header: Header, used: np.ndarray, columns: int, path: Path) -> np.ndarray:
     """Scattering angle [degree] of each used channel: one for all, one for each column, or one for each used one."""
-    angles = np.array([_number(v) for key, text in header if key.startswith("angle") for v in NUMBER.findall(text)])
+    angles = np.array([as_number(v) for key, text in header if key.startswith("angle") for v in NUMBER.findall(text)])
     if angles.size == 1:
         angles = np.repeat(angles, used.size)
     elif angles.size == columns:
@@ -122,56 +169,11 @@ def _angles(header: Header, used: np.ndarray, columns: int, path: Path) -> np.nd
     return angles
 
 
-def _block(lines: list[str], name: str, path: Path) -> np.ndarray:
-    """The numbers of a block (lag, column); of a block with column titles, those of its averages.
-
-    Raises:
-        InputError: a row is damaged, or the file ends before the empty line that ends the correlation.
-    """
-    start = next(number for number, line in enumerate(lines, 1) if line.strip().startswith(f'"{name}'))
-    titles = re.findall(r'"([^"]*)"', lines[start]) if lines[start : start + 1] and '"Lag' in lines[start] else []
-    first = start + bool(titles)
-    rows: list[list[float]] = []
-    for number, line in enumerate(lines[first:], first + 1):
-        words = line.split()
-        if not words or words[0][0].isalpha() or words[0].startswith('"'):
-            break
-        try:
-            rows.append([_number(word) for word in words])
-        except ValueError as error:
-            raise InputError(f"line {number}: {error}", file=path, field=name) from error
-        expected = max(2, len(titles), len(rows[0]))
-        if len(words) != expected:
-            problem = f"line {number}: expected {expected} columns, got {len(words)}"
-            raise InputError(problem, file=path, field=name, remedy="Is it cut?")
-    else:
-        if name == "Correlation":
-            remedy = "If nothing is cut, add an empty line"
-            raise InputError("the file ends within this block", file=path, field=name, remedy=remedy)
-    if not rows:
-        raise InputError("the block is empty", file=path, field=name)
-    averages = [column for column, title in enumerate(titles) if title.strip().lower().startswith("average")]
-    return np.array(rows)[:, [0, *averages]] if averages else np.array(rows)
-
-
-def _number(word: str) -> float:
-    """A number with a decimal point or comma; NaN where it stands for none.
-
-    Raises:
-        ValueError: it is no number.
-    """
-    if NOT_A_NUMBER.fullmatch(word):
-        return np.nan
-    if not NUMBER.fullmatch(word):
-        raise ValueError(f"{word!r} is not a number")
-    return float(word.replace(",", "."))
-
-
 def _errors(lines: list[str], table: np.ndarray, used: np.ndarray, path: Path) -> np.ndarray | None:
     """Stated errors (bin, tau): a column for each channel, or one column for all; None where there is no such block."""
     if not any(line.strip().startswith('"StandardDeviation') for line in lines):
         return None
-    deviations = _block(lines, "StandardDeviation", path)
+    deviations = block_of(lines, "StandardDeviation", path)
     if len(deviations) != len(table):
         raise InputError(
             f"has {len(deviations)} lags, the correlation {len(table)}",
@@ -209,4 +211,6 @@ pipeline = Pipeline(
     read=read,
     derive=derive,
     description="ALV correlator .ASC, one or many angles",
+    options=("tau_min",),
+    of_others=averages_of_others,
 )

@@ -29,7 +29,7 @@ Settings, all optional: `columns` (word to heading or number of the column, from
 or "g2 - 1"), `layout`, `sheet` (name or number), `optics` (wavelength in nm, refractive_index, angle in degree).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,11 @@ def table_of(path: Path) -> Path | None:
         if path.stem.endswith(ending) and base.is_file():
             return base
     return None
+
+
+def errors_of_others(files: Sequence[Path]) -> dict[Path, str]:
+    """Of several files, those that hold the errors of another one of them."""
+    return {path: "hold the errors of others, with which they are read" for path in files if table_of(path) in files}
 
 
 def reading_of(path: Path, options: Options) -> tuple[Reading, Above]:
@@ -189,4 +194,5 @@ pipeline = Pipeline(
     description="tables in text, Excel or NumPy files: long, wide, interleaved, or q and tau along the edges",
     options=OPTIONS,
     general=True,
+    of_others=errors_of_others,
 )

@@ -1,9 +1,14 @@
 """Files of ALV correlators: real ones, and the forms that other instruments of the maker write."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import bayesfit
+from bayesfit import get_pipeline
 
 LAGS = np.array([2.5e-5, 5e-5, 1e-4, 1e-3, 1e-2, 1e-1])  # ms
 DECAY = 0.8 * np.exp(-LAGS / 2e-3)
@@ -25,6 +30,8 @@ QUANTITIES = {
     "refractive_index": (1.332, "1"),
     "wavelength": (6328.0, "angstrom"),
 }
+
+MODE_OF_TWO_DETECTORS = {"Mode            :": '"SINGLE CROSS CH0"'}
 
 
 def block(title, columns):
@@ -96,10 +103,10 @@ def test_real_files(real):
     angles = []
     for path in real:
         data = bayesfit.read(path)
-        assert dict(data.sizes) == {"q_bin": 2, "tau": 199}
+        assert dict(data.sizes) == {"q_bin": 1, "tau": 199}
         assert data.attrs["pipeline"] == "dls_alv"
         assert data.valid.values.all()
-        assert data.channel.values.tolist() == [0, 1]
+        assert data.correlation.values.tolist() == ["cross 0/1 and cross 1/0"]
         np.testing.assert_allclose(data.q, q_of(data.angle), rtol=1e-12)
         assert 297 < data.attrs["temperature"] < 299
         angles.append(float(data.angle[0]))
@@ -109,10 +116,8 @@ def test_real_files(real):
 def test_the_numbers_of_one_real_file(real):
     data = bayesfit.read(real[0])
     np.testing.assert_allclose(data.tau[[0, -1]], [2.5e-8, 3.14573], rtol=1e-12)
-    np.testing.assert_array_equal(data.g2[:, 0], [0.893007, 0.895137])
-    np.testing.assert_array_equal(data.g2[:, -1], [-1.40133e-2, -1.41288e-2])
-    np.testing.assert_array_equal(data.g2_err[:, 0], [4.42973e-2, 4.42973e-2])
-    np.testing.assert_array_equal(data.g2_err[:, -1], [7.36033e-3, 7.36033e-3])
+    np.testing.assert_allclose(data.g2[0, [0, -1]], [(0.893007 + 0.895137) / 2, -(1.40133e-2 + 1.41288e-2) / 2])
+    np.testing.assert_allclose(data.g2_err[0, [0, -1]], [4.42973e-2, 7.36033e-3], rtol=1e-12)
     expected = {"temperature": 297.91353, "viscosity": 0.89489e-3, "refractive_index": 1.332, "wavelength": 6328.0}
     assert {name: data.attrs[name] for name in expected} == pytest.approx(expected)
     assert {name: data.attrs[f"{name}_units"] for name in expected} == {k: u for k, (_, u) in QUANTITIES.items()}
@@ -205,6 +210,99 @@ def test_first_lines_of_other_correlators(read, first):
     assert read(alv(first=first)).attrs["pipeline"] == "dls_alv"
 
 
+MODES = {  # columns in use, of 4: bins with their columns, and what is correlated
+    "A-CH0": ([0], {"auto 0": [0]}),
+    "A-(CH0+1)": ([0], {"auto 0+1": [0]}),
+    "A-CH0+1": ([0, 1], {"auto 0": [0], "auto 1": [1]}),
+    "A-CH2+3": ([2, 3], {"auto 2": [2], "auto 3": [3]}),
+    "C-CH0/1": ([0], {"cross 0/1": [0]}),
+    "C-CH0/1+1/0": ([0, 1], {"cross 0/1 and cross 1/0": [0, 1]}),
+    "c-ch0/1a1/0": ([0, 1], {"cross 0/1 and cross 1/0": [0, 1]}),
+    "A-CH0+1  C-CH0/1+1/0": ([0, 1, 2, 3], {"auto 0": [0], "auto 1": [1], "cross 0/1 and cross 1/0": [2, 3]}),
+    "A-CH0+1 A-CH2+3": ([0, 1, 2, 3], {"auto 0": [0], "auto 1": [1], "auto 2": [2], "auto 3": [3]}),
+    "SINGLE AUTO CH1": ([0], {"auto 1": [0]}),
+    "DUAL AUTO CH0 + CH1": ([0, 1], {"auto 0": [0], "auto 1": [1]}),
+    "SINGLE CROSS CH0": ([0], {"cross 0/1": [0]}),
+    "DUAL CROSS": ([0, 1], {"cross 0/1 and cross 1/0": [0, 1]}),
+    "QUAD": ([0, 1, 2, 3], {"auto 0": [0], "auto 1": [1], "cross 0/1 and cross 1/0": [2, 3]}),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_mode_says_which_columns_are_of_one_light(read, mode):
+    """Both orders of a cross-correlation are one bin; autocorrelations begin at 2 us, cross-correlations at once."""
+    used, bins = MODES[mode]
+    columns, errors = np.zeros((4, 6)), np.zeros((4, 6))
+    columns[used] = [DECAY * (1 - place / 8) for place in used]
+    errors[used] = [[0.01 * (1 + place)] * 6 for place in used]
+    data = read(alv(columns=columns, errors=errors, **{"Mode            :": f'"{mode}"'}))
+    assert data.correlation.values.tolist() == list(bins)
+    assert data.channel.values.tolist() == [own[0] for own in bins.values()]
+    for place, own in enumerate(bins.values()):
+        np.testing.assert_allclose(data.g2[place], columns[own].mean(axis=0), rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(data.g2_err[place], np.sqrt((errors[own] ** 2).mean(axis=0)), rtol=1e-5)
+    late = [2e-6 if words.startswith("auto") else 0.0 for words in bins]
+    np.testing.assert_array_equal(data.valid, np.array(late)[:, None] <= LAGS * 1e-3)
+    assert ("dead time and afterpulses" in data.attrs["notes"]) == any(late)
+    understood = " ".join(bayesfit.describe(data))
+    assert all(words in understood for words in bins)
+    assert ("averaged, since they are of the same light" in understood) == (len(bins) < len(used))
+
+
+@pytest.mark.parametrize("mode", ["HOMODYNE X", "", None])
+def test_a_mode_that_says_nothing_makes_a_bin_of_each_column(read, mode):
+    data = read(alv(columns=np.stack([DECAY, DECAY / 2]), **{"Mode            :": mode and f'"{mode}"'}))
+    assert data.sizes["q_bin"] == 2
+    said = f"the mode {mode!r} does not say what the columns are" if mode else "no line says the mode"
+    assert f"{said}: each is a bin, taken to be of a single detector" in data.attrs["notes"]
+
+
+def test_columns_of_one_light_with_a_missing_value_are_averaged_over_the_other(read):
+    columns = np.stack([DECAY, DECAY / 2])
+    text = alv(columns=columns, **{"Mode            :": '"C-CH0/1+1/0"'}).replace(f"{DECAY[2]:.5E}", "1.#INF00E+000")
+    data = read(text)
+    expected = columns.mean(axis=0)
+    expected[2] = columns[1, 2]
+    np.testing.assert_allclose(data.g2[0], expected, rtol=1e-5)
+    assert data.valid.values.all()
+
+
+def test_the_range_of_autocorrelations_can_be_set(tmp_path):
+    path = tmp_path / "run.ASC"
+    path.write_text(alv(), encoding="cp1252")
+    assert bayesfit.read(path).masked_range.values.tolist() == [4]
+    assert bayesfit.read(path, tau_min=0).valid.values.all()
+    assert bayesfit.read(path, tau_min=2e-5).masked_range.values.tolist() == [5]
+    said = call("inspect", path, "--set", "tau_min=6e-8").stdout
+    assert "4 of 6 points used; 2 masked in 1 bins (tau is outside tau_min to tau_max)" in said
+    assert "afterpulses" not in said
+    assert "2 of 6 points used" in call("inspect", path).stdout
+
+
+def averages_beside_runs(folder, name="silica_averaged.ASC"):
+    """Two runs and their average, as the instrument writes it."""
+    columns = [DECAY * (1 + noise)[None] for noise in 0.01 * np.random.default_rng(0).standard_normal((2, LAGS.size))]
+    for number, column in enumerate(columns, 1):
+        (folder / f"silica_{number:04}.ASC").write_text(alv(columns=column), encoding="cp1252")
+    text = alv(columns=sum(columns) / 2)
+    start, end = text.index('"Count'), text.index("Monitor")
+    (folder / name).write_text(text[:start] + text[end:], encoding="cp1252")
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize("name", ["silica_averaged.ASC", "silica_9999.ASC"])
+def test_the_instruments_average_is_left_out_beside_its_runs(tmp_path, name):
+    """By its name, or, whatever that is, since it has no count rates; alone it is read, and said to be one."""
+    files = averages_beside_runs(tmp_path, name)
+    said = call("inspect", tmp_path).stdout
+    assert f"1 of 3 files hold the instrument's average of others, which are fitted instead: {name}" in said
+    assert said.count("ALV, g2 - 1") == 2
+    left_out = get_pipeline("dls_alv").of_others
+    assert set(left_out(files)) == {tmp_path / name}
+    assert left_out([tmp_path / name, tmp_path / "elsewhere_0001.ASC"]) == {}
+    assert "the instrument's average of its runs" in call("inspect", tmp_path / name).stdout
+
+
 @pytest.mark.parametrize("titles", [["Average", " 1,   0.000", " 2,   0.000"], ["Run 1", "Average", "Run 2"]])
 def test_of_several_runs_the_average_is_read(read, titles):
     columns = np.stack([DECAY * (1.0 if "Average" in title else 0.9) for title in titles])
@@ -247,7 +345,8 @@ def test_the_same_file_written_otherwise(read, change):
 
 @pytest.mark.parametrize("word", ["NaN", "1.#QNAN0E+000", "-1.#IND00E+000", "1.#INF00E+000", "-1,#IND"])
 def test_numbers_that_the_instrument_could_not_write_are_masked(read, word):
-    data = read(alv().replace(f"{DECAY[2]:.5E}", word))
+    text = alv(**MODE_OF_TWO_DETECTORS)
+    data = read(text.replace(f"{DECAY[2]:.5E}", word))
     assert data.valid.values.tolist() == [[True, True, False, True, True, True]]
     assert data["masked_value"].values.tolist() == [1]
 
@@ -289,3 +388,10 @@ WRONG = {
 @pytest.mark.parametrize(("text", "part"), WRONG.values(), ids=WRONG)
 def test_a_file_that_cannot_be_used_says_where(refusal, text, part):
     assert part in refusal(text)
+
+
+def call(*arguments):
+    program = Path(sys.executable).parent / "bayesfit"
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return done
