@@ -28,8 +28,9 @@ def describe(curves: xr.Dataset) -> list[str]:
         >>> import bayesfit
         >>> for line in bayesfit.describe(bayesfit.read("data/table_sim.csv")):
         ...     print(line)
-        wide table (pipeline table): 8 bins of 60 delays; q 0.003 to 0.03 1/angstrom, tau 0.001 to 10 s
-        errors: twin file table_sim_err.csv; 480 of 480 points used
+        wide table (pipeline table): 8 bins of 48 delays; q 0.003 to 0.03 1/angstrom (read in 1/angstrom, assumed: not
+        stated), tau 0.001 to 100 s (read in s, assumed: not stated)
+        errors: twin file table_sim_err.csv; 384 of 384 points used
     """
     data = by_bin(curves)
     return [f"{_kind(data)}: {_size(data)}; {_axes(data)}", "; ".join(_details(data))]
