@@ -13,10 +13,11 @@ import numpy as np
 import xarray as xr
 
 from bayesfit import _estimate, _point, _sample
-from bayesfit._assemble import assemble, classical_fit
+from bayesfit._assemble import assemble
 from bayesfit._curves import by_bin
 from bayesfit._dependence import warned_of
 from bayesfit._devices import TRACING, take
+from bayesfit._diagnostics import classical_fit
 from bayesfit._errors import SettingsError
 from bayesfit._keys import bin_keys
 from bayesfit._model import Model

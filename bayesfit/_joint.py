@@ -188,20 +188,6 @@ def draw_all(joint: Joint, vectors: Any, bin_keys: Any, key_data: Any) -> tuple[
     return jax.lax.map(one, (vectors, jnp.arange(len(vectors))), batch_size=32)
 
 
-def prior_draws(joint: Joint, keys: Any) -> Values:
-    """Draws (draw, ...) of what the bins have in common, from its prior; `keys` (draw, 2) are the keys' data."""
-
-    def one(key: Any) -> Values:
-        sampling, *closed = jax.random.split(jax.random.wrap_key_data(key), 1 + len(joint.closed))
-        _, handler = joint.run(key=sampling)
-        shapes = [() if link.groups is None else (len(link.groups),) for link in joint.closed]
-        names = [link.parameter for link in joint.closed]
-        drawn = (joint.priors[name].sample(k, shape) for name, k, shape in zip(names, closed, shapes, strict=True))
-        return {**handler.values, **dict(zip(names, drawn, strict=True))}
-
-    return jax.vmap(one)(keys)
-
-
 def joint_posterior(
     problem: Problem,
     bins: Bin,

@@ -11,7 +11,8 @@ import xarray as xr
 
 from bayesfit._across import Link
 from bayesfit._dependence import Dependence
-from bayesfit._joint import Joint, compiled, prior_draws
+from bayesfit._joint import Joint, compiled
+from bayesfit._joint_prior import prior_draws, prior_tails
 from bayesfit._joint_svi import LARGEST_K
 from bayesfit._joint_verdict import judged
 from bayesfit._laws import Law
@@ -21,6 +22,7 @@ from bayesfit._result import describe
 from bayesfit._sample import Draws
 
 PRIOR_DRAWS = 2000
+TAIL_DRAWS = 20  # evenly from the posterior, looked at for how far out in their priors they lie
 RESIDUAL = {"units": "1", "long_name": "distance of the bin from what its link says, in standard deviations"}
 
 Arrays = dict[str, np.ndarray]
@@ -42,6 +44,7 @@ def with_common(
     with jax.enable_x64(True):
         keys = jax.random.key_data(jax.random.split(jax.random.key(0), PRIOR_DRAWS))
         prior = {name: np.asarray(array) for name, array in compiled(prior_draws, joint, keys).items()}
+        tails = _tails(joint, shared)
         checked = _checked(joint, usable, points, draws, shared, result)
     posterior, common = result["posterior"].dataset, xr.Dataset()
     for link in joint.all_links:
@@ -52,7 +55,7 @@ def with_common(
     result["posterior"] = posterior.reset_coords(drop=True)  # `az.summary` takes no q that only some variables have
     bins = result["diagnostics"].to_dataset()
     result["diagnostics"] = bins.assign(jumped=xr.full_like(bins.jumped, np.nan))  # there are no global moves
-    result["across"] = judged(common, prior, checked, result)
+    result["across"] = judged(common, prior, tails, checked, result)
     result["law_curve"] = _curves(checked, units)
     result["law_residuals"] = _residuals(checked, usable, units, result)
     described = json.dumps({name: _in_words(spec) for name, spec in across.items()}, sort_keys=True)
@@ -85,6 +88,17 @@ def called_approximate(result: xr.DataTree, k: float) -> xr.DataTree:
     result["across"] = across.assign({name: np.nan * across[name] for name in ("r_hat", "ess_bulk", "ess_tail")})
     result.attrs["inference_method"] = "variational inference (SVI), a quick look"
     return result
+
+
+def _tails(joint: Joint, shared: Arrays) -> dict[str, float]:
+    """How far out in its prior each thing that the bins have in common lies; nothing without draws."""
+    flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in shared.items()}
+    made = np.all([np.isfinite(array).reshape(len(array), -1).all(axis=1) for array in flat.values()], axis=0)
+    if not made.any():
+        return {}
+    places = np.flatnonzero(made)[np.linspace(0, made.sum() - 1, TAIL_DRAWS).astype(int)]
+    found = compiled(prior_tails, joint, {name: array[places] for name, array in flat.items()})
+    return {name: float(value) for name, value in found.items()}
 
 
 def _checked(

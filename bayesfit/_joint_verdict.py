@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
+from bayesfit._conflict import conflicts
 from bayesfit._convergence import worst
 from bayesfit._link_check import Checked, described, link_refuted
 from bayesfit._residual_checks import NUMBERS, P_VALUES
@@ -21,30 +22,39 @@ WORDS = {
     "ess_tail": "tail effective sample size",
     "contraction": "1 - variance of the posterior over that of the prior",
 }
+TAIL = "probability under its prior of a value as far out"
 DEVIATES = "whether bins have values of their own about what they have in common"
 
 Found = list[tuple[str, str]]  # verdicts with their reasons
 
 
-def judged(common: xr.Dataset, prior: dict[str, np.ndarray], checked: list[Checked], result: xr.DataTree) -> xr.Dataset:
+def judged(
+    common: xr.Dataset,
+    prior: dict[str, np.ndarray],
+    tails: dict[str, float],
+    checked: list[Checked],
+    result: xr.DataTree,
+) -> xr.Dataset:
     """Convergence, contraction and verdict of each parameter that bins have in common; what was found of each link; and
     the verdict on the whole.
 
     Args:
         common: draws (chain, draw) of these parameters, or (chain, draw, group); the worst of the groups counts.
         prior: prior draws (draw, ...) of them.
+        tails: the prior's probability of values as far out.
         checked: how each link fares.
         result: the fit's, with the verdicts of the bins.
 
     Returns:
-        Dataset with the names in `WORDS`, `verdict` and `reason` (parameter); `link` in words, `deviates` and those of
-        `_residual_checks.NUMBERS` (linked); and the scalars `joint_verdict`, the first that applies of interrupted,
-        poor_mixing, misfit, not_identified, ok, `joint_reason`, in which are all that apply, `divergences`, `thin` and
-        `escalation`.
+        Dataset with the names in `WORDS`, `prior_tail`, `verdict` and `reason` (parameter); `link` in words, `deviates`
+        and those of `_residual_checks.NUMBERS` (linked); and the scalars `joint_verdict`, the first that applies of
+        interrupted, poor_mixing, misfit, prior_conflict, not_identified, ok, `joint_reason`, in which are all that
+        apply, `divergences`, `thin` and `escalation`.
     """
     names = [str(name) for name in common.data_vars]
     numbers = np.array([_numbers(common[name], prior[name]) for name in names]).reshape(-1, len(WORDS))
-    alone = [_of_parameter(*row) for row in numbers]
+    disputed = _disputed(common, prior, tails)
+    alone = [_of_parameter(disputed.get(name, ""), *row) for name, row in zip(names, numbers, strict=True)]
     by_parameter = {
         name: ("parameter", column, {"long_name": words})
         for (name, words), column in zip(WORDS.items(), numbers.T, strict=True)
@@ -56,6 +66,7 @@ def judged(common: xr.Dataset, prior: dict[str, np.ndarray], checked: list[Check
     group = xr.Dataset(
         {
             **by_parameter,
+            "prior_tail": ("parameter", np.array([tails.get(name, np.nan) for name in names]), {"long_name": TAIL}),
             "verdict": ("parameter", np.array([found[0][0] for found in alone], dtype=object)),
             "reason": ("parameter", np.array(["; ".join(text for _, text in found) for found in alone], dtype=object)),
             "link": ("linked", np.array([described(one.link) for one in checked], dtype=object)),
@@ -74,6 +85,7 @@ def judged(common: xr.Dataset, prior: dict[str, np.ndarray], checked: list[Check
         *_unfinished(result["sample_stats"].lp),
         *_mixing(group, used, diverging),
         *_misfits(checked, used),
+        *(("prior_conflict", words) for words in disputed.values()),
         *_identification(names, numbers[:, -1]),
     ]
     return group.assign(
@@ -97,11 +109,21 @@ def _numbers(array: xr.DataArray, prior: np.ndarray) -> tuple[float, ...]:
     return (*worst(made), min(contraction(draws, known) for draws, known in zip(made, quantiles, strict=True)))
 
 
-def _of_parameter(r_hat: float, ess_bulk: float, ess_tail: float, narrowed: float) -> Found:
-    """All that applies to one parameter of poor_mixing and not_identified; else ok."""
+def _disputed(common: xr.Dataset, prior: dict[str, np.ndarray], tails: dict[str, float]) -> dict[str, str]:
+    """The parameters whose posterior lies in the far tail of the prior, each with its reason in words."""
+    levels = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    known = {name: tails[name] for name in map(str, common.data_vars) if name in tails}
+    draws = {name: common[name].values[np.isfinite(common[name].values)] for name in known}
+    return conflicts(known, draws, {name: np.quantile(prior[name], levels) for name in known})
+
+
+def _of_parameter(disputed: str, r_hat: float, ess_bulk: float, ess_tail: float, narrowed: float) -> Found:
+    """All that applies to one parameter of poor_mixing, prior_conflict and not_identified; else ok."""
     words, found = _convergence(r_hat, ess_bulk, ess_tail), []
     if not (r_hat <= LARGEST_RHAT and np.min([ess_bulk, ess_tail]) >= LEAST_ESS):
         found.append(("poor_mixing", words))
+    if disputed:
+        found.append(("prior_conflict", disputed))
     if narrowed < LEAST_CONTRACTION:
         found.append(("not_identified", f"the data hardly narrow the prior (contraction {narrowed:.2f})"))
     return found or [("ok", words)]

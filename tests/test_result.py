@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 import bayesfit
+from bayesfit._single import in_single
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def test_round_trip(saved, fitted):
     assert set(loaded.children) == set(fitted.children)
     for name, node in fitted.children.items():
         for variable, array in node.data_vars.items():
-            if array.dtype.kind == "f":
+            if loaded[name][variable].dtype == np.float32:
                 np.testing.assert_array_equal(loaded[name][variable], array.astype(np.float32))
             else:
                 np.testing.assert_array_equal(loaded[name][variable], array)
@@ -32,6 +33,35 @@ def test_round_trip(saved, fitted):
 def test_a_loaded_result_can_be_saved_again(saved, tmp_path):
     again = bayesfit.save(bayesfit.load(saved), tmp_path / "again.nc")
     assert bayesfit.load(again).attrs == bayesfit.load(saved).attrs
+
+
+def out_of_range(result):
+    """The result with a variable of each kind that single precision does not hold."""
+    changed = result.copy(deep=True)
+    posterior = changed["posterior"].to_dataset()
+    large, small = posterior.rate.copy(deep=True), posterior.rate.copy(deep=True)
+    large[0, 0, 0], small[0, 0, 0], small[0, 1, 0] = 3e62, 1e-40, 0.0
+    changed["posterior"] = posterior.assign(large=large, small=small, empty=posterior.rate * np.nan, inf=large * np.inf)
+    return changed
+
+
+def test_values_beyond_single_precision_keep_their_range(fitted, tmp_path):
+    changed = out_of_range(fitted)
+    loaded = bayesfit.load(bayesfit.save(changed, tmp_path / "far.nc"))["posterior"]
+    for name in ("large", "small"):
+        assert loaded[name].dtype == np.float64
+        np.testing.assert_array_equal(loaded[name], changed["posterior"][name])
+    for name in ("rate", "empty", "inf"):
+        assert loaded[name].dtype == np.float32
+        np.testing.assert_array_equal(loaded[name], changed["posterior"][name].astype(np.float32))
+
+
+def test_in_single():
+    tiny, huge = np.finfo(np.float32).tiny, np.finfo(np.float32).max
+    for values in ([], [0.0], [np.nan, np.inf, -np.inf], [huge, -huge, tiny, -tiny, 0.0], [True, False]):
+        assert in_single(np.array(values))
+    for values in ([1.0, 3.5e38], [-3.5e38], [1e-39, 1.0], [-1e-300]):
+        assert not in_single(np.array(values))
 
 
 def test_draws_are_small_on_disk(saved):

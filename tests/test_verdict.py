@@ -8,7 +8,7 @@ import pytest
 import bayesfit
 from bayesfit._convergence import worst
 from bayesfit._sample import FEWEST_DRAWS
-from bayesfit._verdict import NUMBERS, VERDICTS, Evidence, _modes, contraction, judge, unusable
+from bayesfit._verdict import NUMBERS, VERDICTS, Evidence, _modes, _valley, contraction, judge, unusable
 
 RNG = np.random.default_rng(0)
 LEVELS = (np.arange(65) + 0.5) / 65
@@ -33,12 +33,14 @@ def evidence(**changes):
         mode_potential=-100.0,
         sampled=2,
         prior_quantiles={"rate": 20 * LEVELS, "beta": 2 * LEVELS},
+        prior_tails={"rate": 0.7, "beta": 0.9},
         noise="scaled",
         scores=scores_of(np.random.default_rng(1).standard_normal(60)),
         speckle_evidence=1.0,
         chi2=60.0,
         tau=np.geomspace(1e-3, 1.0, 60),
         delays=True,
+        tau_min=0.0,
         free=4,
         contrast=0.2,
         contrast_sd=0.01,
@@ -142,6 +144,23 @@ CASES = {
     ),
     "rising": ({"contrast": -0.1}, "misfit", "the curve rises: least-squares contrast -0.1"),
     "rising by its noise": ({"contrast": -0.02}, "ok", "R-hat"),
+    "in the tail of its prior": (
+        {"prior_tails": {"rate": 1e-5, "beta": 0.9}},
+        "prior_conflict",
+        "rate 5 lies far below its prior (0.5 to 19.5): is tau in s?",
+    ),
+    "misfit before conflict": ({"prior_tails": {"beta": 1e-5}, "contrast": -0.1}, "misfit", "beta 1 lies far"),
+    "conflict before not identified": (
+        {"draws": draws_of(RNG.uniform(0, 20, (4, DRAWS))), "prior_tails": {"beta": 1e-5}},
+        "prior_conflict",
+        "the data hardly narrow",
+    ),
+    "first delays off": (
+        {"scores": scores_of(np.where(np.arange(60) < 2, 7, 0.8 * NOISE)), "tau_min": 2e-3},
+        "misfit",
+        "the first delays alone are off: leave them out, --set tau_min=0.002",
+    ),
+    "no noise at all": ({"scores": scores_of(0.01 * NOISE)}, "misfit", "these data hold none; fit measured data"),
     "no contrast": ({"contrast": np.nan, "contrast_sd": np.nan}, "ok", "R-hat"),
     "as wide as the prior": (
         {"draws": draws_of(RNG.uniform(0, 20, (4, DRAWS)))},
@@ -204,6 +223,12 @@ def test_one_mode_is_not_taken_for_two(draws):
     shapes += [lambda size: np.exp(2 * rng.standard_normal(size)), lambda size: rng.standard_t(2, size)]
     found = [_modes(replace(GOOD, draws={"rate": shape((4, draws))})) for shape in shapes for _ in range(40)]
     assert sum(map(bool, found)) <= 0.01 * len(found)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 10, 500, 1500])
+def test_draws_that_differ_in_their_last_digits_have_one_mode(steps):
+    draws = 1.0 + np.spacing(1.0) * steps * np.random.default_rng(5).uniform(size=2000)
+    assert _valley(draws) is None
 
 
 PLANTED = {

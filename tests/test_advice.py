@@ -1,0 +1,164 @@
+"""Advice: whoever follows it comes to its end, whatever the data are."""
+
+from dataclasses import replace
+from graphlib import TopologicalSorter
+from itertools import chain, combinations, product
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import xarray as xr
+from test_verdict import evidence
+
+import bayesfit
+from bayesfit import _verdict
+from bayesfit._advice import ORDER, advise, over_all
+from bayesfit._check import CHECKS
+from bayesfit._noise import NOISES
+
+BINS = 12
+SURE, FINE = 1e-6, 0.5
+GOOD = evidence()
+
+
+def subsets(items):
+    return chain.from_iterable(combinations(items, count) for count in range(len(items) + 1))
+
+
+OUTCOMES = [
+    (dict.fromkeys(CHECKS, FINE) | {name: SURE * (1 + failed.index(name)) for name in failed}, sign, speckle, delays)
+    for some in subsets(CHECKS)
+    for failed in ((*some,), (*reversed(some),))
+    for sign, speckle, delays in product((-1.0, 1.0), (-1.0, 1.0), (True, False))
+]
+
+
+def verdict_on(noise, p, sign, speckle, delays):
+    """The verdict of a bin whose checks come out so."""
+    bin = replace(GOOD, noise=noise, delays=delays, speckle_evidence=speckle)
+    with (
+        patch.object(_verdict, "check", lambda scores: dict(p)),
+        patch.object(_verdict, "neighbour_correlation", lambda scores: np.array([0.5 * sign])),
+    ):
+        return _verdict.judge(bin)
+
+
+def pooled(noise, p, sign, speckle, delays):
+    """What is said of bins that all come out so."""
+    of_bins = {name: ("q_bin", np.full(BINS, value)) for name, value in p.items()}
+    correlation = 0.5 * sign if p["p_correlation"] == SURE else 0.0
+    return over_all(
+        xr.Dataset(
+            {
+                **of_bins,
+                "points": ("q_bin", np.full(BINS, 60)),
+                "residual_correlation": ("q_bin", np.full(BINS, correlation)),
+                "speckle_evidence": ("q_bin", np.full(BINS, speckle)),
+                "tau_min_to_try": ("q_bin", np.zeros(BINS)),
+            }
+        ),
+        noise,
+        delays,
+    )
+
+
+def test_every_noise_model_has_its_place():
+    assert sorted(ORDER) == sorted(NOISES)
+
+
+def test_advice_never_goes_in_a_circle():
+    """Every noise model with every outcome of the checks, of a bin and of all bins: the graph has an order."""
+    leads = {noise: set() for noise in ORDER}
+    for noise, outcome in product(ORDER, OUTCOMES):
+        advised = {verdict_on(noise, *outcome).advice.noise, pooled(noise, *outcome)[1].noise}
+        leads[noise] |= advised - {""}
+    for noise, others in leads.items():
+        assert noise not in others
+    assert set().union(*leads.values()) == {"scaled", "smooth", "robust", "speckle", "correlated"}
+    assert leads["scaled"] == {"smooth", "robust", "speckle", "correlated"}
+    tuple(TopologicalSorter(leads).static_order())
+
+
+def test_what_refutes_says_what_to_try():
+    """No misfit without advice, and the advice in words is that of `noise_to_try`."""
+    for noise, outcome in product(ORDER, OUTCOMES):
+        verdict = verdict_on(noise, *outcome)
+        if verdict.name == "misfit":
+            assert verdict.advice.words in verdict.reason
+            assert any(word in verdict.advice.words for word in ("another model", "fewer parameters", "measured data"))
+            assert (f"'{verdict.advice.noise}'" in verdict.advice.words) or not verdict.advice.noise
+        words, advice = pooled(noise, *outcome)
+        assert bool(words) == bool(advice.words)
+        assert NOISES[advice.noise or "scaled"].delays <= outcome[-1]
+
+
+def test_the_gravest_fault_that_anything_helps_against():
+    faults = {"p_tails": 1e-6, "p_trend": 1e-4}
+    assert advise(faults, "scaled", 0.0, True).noise == "robust"
+    assert advise({**faults, "p_chi2": 1e-3}, "stated", 0.0, True).noise == "scaled"
+    assert advise({**faults, "p_correlation": 1e-3}, "robust", 1.0, True).noise == "speckle"
+    assert advise({"p_correlation": 1e-3}, "speckle", 1.0, True).noise == ""
+    assert advise({"p_correlation": 1e-3}, "speckle", -1.0, True).noise == "correlated"
+    last = advise(faults, "correlated", 1.0, True)
+    assert last.words.startswith("no noise model here describes that beside what 'correlated' has: try a range")
+
+
+TAU = np.concatenate([np.arange(1, 17), *(np.arange(9, 17) * 2**level for level in range(1, 14))]) * 1e-7
+LAST_OFF = 8e-7
+
+
+def light_scattering(bins=4, afterpulsing=0.3, seed=3):
+    """g2 - 1 of one detector, whose first delays it spoils."""
+    rng = np.random.default_rng(seed)
+    q = np.linspace(1.2e-3, 2.8e-3, bins)
+    g2 = 0.8 * np.exp(-2 * 4e8 * q[:, None] ** 2 * TAU) + 3e-3 * rng.standard_normal((bins, TAU.size))
+    g2 += afterpulsing * np.exp(-TAU / 2e-7) * (TAU <= LAST_OFF)
+    return q, g2, np.full(g2.shape, 3e-3)
+
+
+def as_curves(q, g2, g2_err, above=0.0):
+    kept = above <= TAU
+    return bayesfit.curves(
+        TAU[kept],
+        g2[:, kept],
+        g2_err[:, kept],
+        q=q,
+        baseline_reference=0,
+        contrast_prior="TruncatedNormal(0.5, 0.5, low=0)",
+    )
+
+
+@pytest.fixture(scope="module")
+def afterpulsing():
+    data = light_scattering()
+    return data, bayesfit.fit(as_curves(*data), "single_exponential", draws=300)
+
+
+def test_first_delays_that_are_off_are_named(afterpulsing):
+    found = afterpulsing[1]["diagnostics"].to_dataset()
+    assert (found.verdict == "misfit").all()
+    assert (found.noise_to_try == "").all()
+    assert found.tau_min_to_try.values == pytest.approx(LAST_OFF, rel=0.5)
+    for reason, value in zip(found.reason.values, found.tau_min_to_try.values, strict=True):
+        assert f"the first delays alone are off: leave them out, --set tau_min={value:.12g}" in reason
+    assert found.attrs["noise_to_try"] == ""
+    assert found.attrs["tau_min_to_try"] == found.tau_min_to_try.max()
+    assert f"in 4 of 4 bins: leave them out, --set tau_min={found.tau_min_to_try.max():.12g}" in found.attrs["advice"]
+
+
+def test_the_range_helps(afterpulsing):
+    data, result = afterpulsing
+    above = result["diagnostics"].attrs["tau_min_to_try"]
+    found = bayesfit.fit(as_curves(*data, above=above), "single_exponential", draws=300)["diagnostics"]
+    assert (found.verdict == "ok").all(), found.reason.values
+
+
+def test_other_misfits_are_no_matter_of_the_first_delays():
+    """A second decay, and an outlier among the first delays but not at their beginning."""
+    q, g2, g2_err = light_scattering(2, afterpulsing=0.0)
+    g2[0] += 0.4 * np.exp(-2 * 4e4 * TAU)
+    g2[1, 12] += 0.1
+    found = bayesfit.fit(as_curves(q, g2, g2_err), "single_exponential", draws=300)["diagnostics"]
+    assert (found.verdict == "misfit").all()
+    assert (found.tau_min_to_try == 0).all()
+    assert found.noise_to_try.values[1] == "robust"
