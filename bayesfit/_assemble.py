@@ -11,13 +11,14 @@ import xarray as xr
 from bayesfit._check import over_all, speckle_evidence
 from bayesfit._curves import by_bin, error_audit
 from bayesfit._devices import take
+from bayesfit._draws import STATS, Draws
 from bayesfit._noise import NOISES
 from bayesfit._point import PointEstimate, with_scaled_errors
 from bayesfit._predict import BINS, check_groups, fitted, groups
 from bayesfit._prepare import Problem
 from bayesfit._registry import get_pipeline, source_of
 from bayesfit._result import CONVENTION, describe, provenance, tree
-from bayesfit._sample import LANES, STATS, Draws
+from bayesfit._sample import LANES
 from bayesfit._settings import FitSettings, as_text
 from bayesfit._verdict import NUMBERS, Evidence, Verdict, judge, unusable
 

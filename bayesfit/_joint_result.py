@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit._across import Link
+from bayesfit._draws import Draws
 from bayesfit._joint import Joint, compiled, prior_draws
 from bayesfit._joint_svi import LARGEST_K
 from bayesfit._joint_verdict import judged
@@ -17,7 +18,6 @@ from bayesfit._laws import Law
 from bayesfit._link_check import Checked, check_link
 from bayesfit._point import PointEstimate
 from bayesfit._result import describe
-from bayesfit._sample import Draws
 
 PRIOR_DRAWS = 2000
 RESIDUAL = {"units": "1", "long_name": "distance of the bin from what its link says, in standard deviations"}

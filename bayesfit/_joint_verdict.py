@@ -7,8 +7,8 @@ import xarray as xr
 from scipy import stats
 
 from bayesfit._convergence import worst
+from bayesfit._draws import FEWEST_DRAWS, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._link_check import NUMBERS, P_VALUES, Checked, described, refuted
-from bayesfit._sample import FEWEST_DRAWS, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._verdict import LEAST_CONTRACTION, LEAST_P, contraction
 
 QUANTILES = 65

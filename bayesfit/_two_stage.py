@@ -26,12 +26,12 @@ from scipy.stats import chi2
 from bayesfit._bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered, reasons
 from bayesfit._convergence import worst
 from bayesfit._coordinates import Override
+from bayesfit._draws import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._errors import BayesfitError, InputError, SettingsError, nearest
 from bayesfit._laws import Law, get_law, sites_of
 from bayesfit._model import Parameter
 from bayesfit._priors import build, one_number, parse_common
 from bayesfit._result import describe, provenance
-from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._verdict import LEAST_CONTRACTION, LEAST_P, VERDICTS, contraction
 
 Array = np.ndarray
