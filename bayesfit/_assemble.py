@@ -11,12 +11,13 @@ import xarray as xr
 from bayesfit import _describe
 from bayesfit._curves import by_bin
 from bayesfit._diagnostics import classical_fit, in_table, of_dataset, said_of, verdicts_of
+from bayesfit._draws import STATS, Draws
 from bayesfit._point import PointEstimate
 from bayesfit._predict import BINS, check_groups, groups
 from bayesfit._prepare import Problem
 from bayesfit._registry import get_pipeline, source_of
 from bayesfit._result import CONVENTION, describe, provenance, tree
-from bayesfit._sample import LANES, STATS, Draws
+from bayesfit._sample import LANES
 from bayesfit._settings import FitSettings, as_text
 
 DIMS = ("chain", "draw", "q_bin")

@@ -24,12 +24,12 @@ import xarray as xr
 from numpyro.distributions.transforms import ExpTransform
 
 from bayesfit._across import Link
+from bayesfit._draws import LARGEST_RHAT, LEAST_ESS
 from bayesfit._errors import SettingsError
 from bayesfit._keys import bin_keys
 from bayesfit._predict import groups
 from bayesfit._prepare import Problem
 from bayesfit._priors import Prior
-from bayesfit._sample import LARGEST_RHAT, LEAST_ESS
 
 CLEAR = 4.0  # standard deviations from a cut, for a posterior that a normal describes
 

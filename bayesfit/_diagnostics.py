@@ -12,12 +12,12 @@ from bayesfit._check import speckle_evidence
 from bayesfit._conflict import in_most_bins
 from bayesfit._curves import error_audit
 from bayesfit._devices import take
+from bayesfit._draws import Draws
 from bayesfit._first_delays import first_good_delays
 from bayesfit._point import PointEstimate, with_scaled_errors
 from bayesfit._predict import fitted
 from bayesfit._prepare import Problem
 from bayesfit._result import describe
-from bayesfit._sample import Draws
 from bayesfit._settings import FitSettings
 from bayesfit._verdict import NUMBERS, Evidence, Verdict, judge, unusable
 

@@ -18,6 +18,7 @@ from bayesfit._curves import by_bin
 from bayesfit._dependence import warned_of
 from bayesfit._devices import TRACING, take
 from bayesfit._diagnostics import classical_fit
+from bayesfit._draws import Schedule
 from bayesfit._errors import SettingsError
 from bayesfit._keys import bin_keys
 from bayesfit._model import Model
@@ -75,8 +76,9 @@ def fit(
             together, with R-hat at most 1.01. Chains that miss it go on to twice their length, of which every second
             draw is kept, and so on; a bin that 400 transitions have not brought there, or whose trajectories diverge,
             begins again from a frame of its own draws, up to five times and with ever longer chains, the last of 8,000
-            transitions. 0, or a target of more than half the number of kept draws: exactly `draws` transitions after
-            the warm-up. Verdicts ask for 400 whatever the target.
+            transitions. A target of more than half the number of kept draws stands for that half. Verdicts ask for 400
+            whatever the target: draws that have it are kept until there are better ones. 0, or too few draws both for
+            the target and for 400: exactly `draws` transitions after the warm-up.
         seed: the same data, settings, seed and machine give the same bits; a bin's draws depend on no other bin.
         target_accept: acceptance rate that the step size is adapted to.
         include: more groups for the result, of "log_likelihood" (of each point given the others of its bin; amplitudes
@@ -253,10 +255,8 @@ def _run_joint(
     return called_dependent(result, dependent)
 
 
-def _schedule(settings: FitSettings) -> _sample.Schedule:
-    return _sample.Schedule(
-        settings.chains, settings.draws, settings.warmup, settings.target_accept, settings.target_ess
-    )
+def _schedule(settings: FitSettings) -> Schedule:
+    return Schedule(settings.chains, settings.draws, settings.warmup, settings.target_accept, settings.target_ess)
 
 
 def _lowest(potential: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import xarray as xr
 
 from bayesfit._across import Link
 from bayesfit._dependence import Dependence
+from bayesfit._draws import Draws
 from bayesfit._joint import Joint, compiled
 from bayesfit._joint_prior import prior_draws, prior_tails
 from bayesfit._joint_svi import LARGEST_K
@@ -19,7 +20,6 @@ from bayesfit._laws import Law
 from bayesfit._link_check import Checked, check_link
 from bayesfit._point import PointEstimate
 from bayesfit._result import describe
-from bayesfit._sample import Draws
 
 PRIOR_DRAWS = 2000
 TAIL_DRAWS = 20  # evenly from the posterior, looked at for how far out in their priors they lie

@@ -13,11 +13,10 @@ import numpy as np
 from numpyro.infer.hmc import hmc
 from numpyro.infer.util import ParamInfo
 
-from bayesfit import _convergence
 from bayesfit._devices import on_one_device
+from bayesfit._draws import STATS, Arrays, Draws, Look, Schedule
 from bayesfit._joint import Joint, compiled, draw_all
 from bayesfit._joint_start import Frame, Start
-from bayesfit._sample import FEWEST_DRAWS, LARGEST_RHAT, STATS, Draws, Schedule
 from bayesfit._work import Progress, Report, Stop
 
 CHUNK = 50  # transitions
@@ -27,14 +26,22 @@ TREE_DEPTH = 10  # at most
 FEW = 30  # dimensions up to which the metric adapts as a whole, where the frame has not been turned
 THINNINGS = (1, 2, 4, 8)
 
-Arrays = dict[str, np.ndarray]
-
 
 class Plan(NamedTuple):
     """How NUTS adapts: transitions of the warm-up, and whether its metric is dense."""
 
     warmup: int
     dense: bool
+
+
+class Kept(NamedTuple):
+    """The draws that are kept: where the chains were, `u` (draw, chain, dimension), statistics (chain, draw), of how
+    many transitions each is one, and what they are worth."""
+
+    u: np.ndarray
+    stats: Arrays
+    thin: int
+    look: Look
 
 
 def plan_for(joint: Joint, start: Start) -> Plan:
@@ -47,32 +54,30 @@ def sample_joint(
 ) -> tuple[Draws, Arrays]:
     """Draws of every parameter of every bin, and of what the bins have in common (chain, draw, ...). A run whose worst
     parameter misses the schedule's target goes on to chains of twice the length, of which every second draw is kept,
-    and so on. After a wish to stop, draws that were not made are NaN."""
+    and so on, unless that spoils what was enough. After a wish to stop, draws that were not made are NaN."""
     plan, draws = plan_for(joint, start), schedule.draws
     chain_keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 1), len(start.u))
     first = start.u, start.potential, start.gradient, np.asarray(jax.random.key_data(chain_keys))
     state = on_one_device(_begin, *first, static=plan, identity="NUTS")
     made: list[Arrays] = []
-    kept, convergence, thin = np.zeros((0, 0, 0)), (np.nan,) * 3, 1
-    stats: Arrays = {}
+    best = now = _kept(made, start.frame, plan, draws, 1)
     for thin in THINNINGS[: 1 if schedule.fixed else None]:
         while (count := CHUNK * len(made) - plan.warmup) < draws * thin and not stop.asked:
-            report(_progress(joint, max(count, 0) // thin, draws, convergence))
+            report(_progress(joint, max(count, 0) // thin, draws, now.look))
             state, chunk = compiled(_advance, joint, start.frame, state, static=plan)
             made.append({name: np.asarray(array) for name, array in chunk.items()})
-        kept, stats = _kept(made, plan.warmup, draws, thin)
-        if len(kept) >= FEWEST_DRAWS:
-            convergence = _convergence.worst(_series(start.frame, kept))
-        if stop.asked or (convergence[0] <= LARGEST_RHAT and min(convergence[1:]) >= schedule.target_ess):
+        now = _kept(made, start.frame, plan, draws, thin)
+        best = best if now.look.spoils(best.look) else now
+        if stop.asked or now.look.reaches(schedule.reachable):
             break
-    found = _drawn(joint, start, kept, draws, keys, seed, thin, stats, convergence)
-    report(_progress(joint, len(kept), draws, convergence, done=True))
+    found = _drawn(joint, start, best, draws, keys, seed)
+    report(_progress(joint, len(best.u), draws, best.look, done=True))
     return found
 
 
-def _progress(joint: Joint, made: int, draws: int, convergence: Any, done: bool = False) -> Progress:
+def _progress(joint: Joint, made: int, draws: int, look: Look, done: bool = False) -> Progress:
     bins_done = joint.count if done else 0
-    return Progress("sample", joint.count, bins_done, made, draws, convergence[0], share=made / draws)
+    return Progress("sample", joint.count, bins_done, made, draws, look.convergence[0], share=made / draws)
 
 
 def _kernel(plan: Plan) -> tuple[Any, Any]:
@@ -119,42 +124,33 @@ def _advance(joint: Joint, frame: Frame, state: Any, *plan: Any) -> tuple[Any, A
     return state, jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), found)
 
 
-def _kept(made: list[Arrays], warmup: int, draws: int, thin: int) -> tuple[np.ndarray, Arrays]:
-    """Every `thin`-th of the transitions after the warm-up: where (draw, chain, dimension), and statistics (chain,
-    draw)."""
+def _kept(made: list[Arrays], frame: Frame, plan: Plan, draws: int, thin: int) -> Kept:
+    """Every `thin`-th of the transitions after the warm-up, at most `draws` a chain."""
     names = made[0] if made else ()
-    after = {name: np.concatenate([chunk[name] for chunk in made], axis=1)[:, warmup:] for name in names}
-    found = {name: array[:, thin - 1 :: thin][:, :draws] for name, array in after.items()}
-    u = found.pop("u", np.zeros((1, 0, 0)))
-    return np.moveaxis(u, 0, 1), found
+    after = {name: np.concatenate([chunk[name] for chunk in made], axis=1)[:, plan.warmup :] for name in names}
+    stats = {name: array[:, thin - 1 :: thin][:, :draws] for name, array in after.items()}
+    u = np.moveaxis(stats.pop("u", np.zeros((1, 0, 0))), 0, 1)
+    never = {"jumped": np.zeros(u.shape[1::-1], bool)}
+    look = Look.at(_series(frame, u), {**stats, **never}, 2**TREE_DEPTH - 1, last=True)
+    return Kept(u, stats, thin, look)
 
 
 def _series(frame: Frame, u: np.ndarray) -> np.ndarray:
     """All coordinates as series (series, chain, draw)."""
-    return np.moveaxis(np.asarray(frame.vector(u)), (0, 1, 2), (2, 1, 0))
+    return np.moveaxis(np.asarray(frame.vector(u)), (0, 1, 2), (2, 1, 0)) if u.size else np.zeros((1, 1, 0))
 
 
-def _drawn(
-    joint: Joint,
-    start: Start,
-    u: np.ndarray,
-    draws: int,
-    keys: np.ndarray,
-    seed: int,
-    thin: int,
-    stats: Arrays,
-    convergence: Any,
-) -> tuple[Draws, Arrays]:
-    """What the bins' result is made of, from where the chains were (draw, chain, dimension)."""
-    done, chains = len(u), len(start.u)
-    values, common = values_at(joint, start.frame, u if done else start.u[None], draws, done, keys, seed)
+def _drawn(joint: Joint, start: Start, kept: Kept, draws: int, keys: np.ndarray, seed: int) -> tuple[Draws, Arrays]:
+    """What the bins' result is made of, of `draws` a chain."""
+    done, chains = len(kept.u), len(start.u)
+    values, common = values_at(joint, start.frame, kept.u if done else start.u[None], draws, done, keys, seed)
     shape = (joint.count, chains, draws)
     whole = {name: np.full(shape, nothing) for name, nothing in STATS.items()}
-    for name, array in stats.items():
+    for name, array in kept.stats.items():
         whole[name][:, :, :done] = array
     each = np.ones(joint.count, int)
-    convergences = np.tile(convergence, (joint.count, 1))
-    return Draws(values, whole, done * each, thin * each, each, TREE_DEPTH * each, convergences), common
+    convergences = np.tile(kept.look.convergence, (joint.count, 1))
+    return Draws(values, whole, done * each, kept.thin * each, each, TREE_DEPTH * each, convergences), common
 
 
 def values_at(

@@ -20,10 +20,10 @@ from numpyro.infer import SVI, Trace_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal
 from numpyro.optim import optax_to_numpyro
 
+from bayesfit._draws import STATS, Draws
 from bayesfit._joint import Joint, compiled
 from bayesfit._joint_sample import TREE_DEPTH, values_at
 from bayesfit._joint_start import DENSE, Frame, Start
-from bayesfit._sample import STATS, Draws
 from bayesfit._work import Progress, Report
 
 STEPS, PARTICLES = 2000, 8

@@ -8,9 +8,9 @@ from scipy import stats
 
 from bayesfit._conflict import conflicts
 from bayesfit._convergence import worst
+from bayesfit._draws import FEWEST_DRAWS, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._link_check import Checked, described, link_refuted
 from bayesfit._residual_checks import NUMBERS, P_VALUES
-from bayesfit._sample import FEWEST_DRAWS, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._verdict import LEAST_CONTRACTION, LEAST_P, contraction
 
 QUANTILES = 65

@@ -10,9 +10,9 @@ import numpy as np
 
 from bayesfit._bin_likelihood import Bins, Likelihood, log_likelihood
 from bayesfit._convergence import worst
+from bayesfit._draws import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._laws import Law
 from bayesfit._residual_checks import law_refuted, numbers_of, refuted
-from bayesfit._sample import LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS
 from bayesfit._verdict import LEAST_CONTRACTION, contraction
 
 REACH, POINTS = 8.0, 2001  # of the search for a bin's best value: sd of its likelihood, and places on that line

@@ -12,11 +12,11 @@ from scipy import stats
 from bayesfit._across import Link
 from bayesfit._coordinates import Override, Values
 from bayesfit._devices import on_one_device
+from bayesfit._draws import Draws
 from bayesfit._freed import Freed, freed_bins, scale_back, scale_to
 from bayesfit._joint import Joint
 from bayesfit._point import PointEstimate
 from bayesfit._residual_checks import NUMBERS, law_refuted, numbers_of, refuted
-from bayesfit._sample import Draws
 from bayesfit._verdict import LEAST_P
 
 CURVE_POINTS = 100

@@ -17,8 +17,8 @@ from functools import lru_cache, partial
 import jax
 import numpy as np
 
-from bayesfit import _convergence
 from bayesfit._devices import Spread, devices_for, gather, named, place, take
+from bayesfit._draws import STATS, Draws, Look, Schedule
 from bayesfit._estimate import Estimate, readapt
 from bayesfit._lane import KNOWN, Lane, advance, standing, tree_depth
 from bayesfit._modes import held
@@ -26,76 +26,11 @@ from bayesfit._posterior import Bin, Posterior
 from bayesfit._work import Progress, Report, Stop
 
 LANES = 64
-LARGEST_RHAT = 1.01
-LEAST_ESS = 400.0
-LARGEST_DIVERGENT_SHARE = 0.005
-LARGEST_DEEP_SHARE = 0.01  # of trees at their largest depth
-LEAST_JUMPED = 0.2  # share of global moves taken that makes up for such trees
-FEWEST_DRAWS = 4  # that have an R-hat
-HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
 # Attempt by attempt, that of bins whose survey tells the whole last: transitions of a chain after which a bin begins
 # again or ends, and the least acceptance rate that the step size aims at.
 PATIENCE = 400, 800, 800, 1_600, 1_600, 8_000, 32_000
 CAREFUL = 0.0, 0.9, 0.9, 0.95, 0.95, 0.98, 0.98
-STATS = {  # what a draw that was not made has
-    "potential": np.float64(np.nan),
-    "energy": np.float64(np.nan),
-    "n_steps": np.int32(0),
-    "acceptance_rate": np.float32(np.nan),
-    "step_size": np.float32(np.nan),
-    "diverging": np.bool_(False),
-    "jumped": np.bool_(False),
-}
-
-Arrays = dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How each chain runs: `warmup` transitions, then as many as it takes for `draws` kept ones that reach, all chains
-    together, `target_ess` in every parameter; exactly `draws` where the target is 0, or too high for so few draws."""
-
-    chains: int
-    draws: int
-    warmup: int
-    target_accept: float
-    target_ess: float = 0.0
-
-    @property
-    def fixed(self) -> bool:
-        """Whether the number of transitions is fixed beforehand."""
-        return not 0.0 < HEADROOM * self.target_ess <= self.chains * self.draws
-
-
-@dataclass
-class Draws:
-    """Kept draws of every bin: `values` and `stats` hold arrays (bin, chain, draw); a draw that was not made is NaN, 0
-    or False. For each bin, `done` counts the draws that every chain has, `thin` the transitions for each of them,
-    `adaptations` how often its frame was made, more than once where it was readapted, `tree_depth` the largest depth
-    that its trees could have; `convergence` (bin, 3) holds worst R-hat, bulk and tail effective sample size of the
-    draws that are kept."""
-
-    values: dict[str, np.ndarray]
-    stats: dict[str, np.ndarray]
-    done: np.ndarray
-    thin: np.ndarray
-    adaptations: np.ndarray
-    tree_depth: np.ndarray
-    convergence: np.ndarray
-
-    def put(self, flight: Flight, values: Arrays, stats: Arrays, bins: int, schedule: Schedule) -> None:
-        """Set the draws (chain, draw) of one bin of so many."""
-        shape = (bins, schedule.chains, schedule.draws)
-        for store, arrays in ((self.values, values), (self.stats, stats)):
-            for name, array in arrays.items():
-                nothing = STATS.get(name, np.float64(np.nan))
-                if name not in store:
-                    store[name] = np.full(shape, nothing)
-                whole = store[name]
-                made = self.done[flight.bin] = array.shape[1]
-                whole[flight.bin, :, :made], whole[flight.bin, :, made:] = array, nothing
-        self.thin[flight.bin], self.adaptations[flight.bin] = flight.thin, 1 + flight.attempt - flight.first
-        self.tree_depth[flight.bin] = tree_depth(flight.attempt)
+LAST = KNOWN - 1  # of the attempts that may begin again
 
 
 @dataclass
@@ -195,10 +130,9 @@ class Sampling:
         _, left = self.advancing.start(*arguments).shapes(*arguments)
         self.values = tuple(left.values)
         self.nothing = np.zeros((0, len(posterior.names) + len(STATS) + len(self.values)))
-        done, thin, adaptations, depth = np.zeros((4, count), int)
-        self.draws = Draws({}, {}, done, thin, adaptations, depth, np.full((count, 3), np.nan))
+        self.draws = Draws.none_of(count)
+        self.looks: dict[int, Look] = {}  # by bin, at the draws that are kept of it
         self.divergent = np.zeros(count, int)  # kept draws of each bin
-        self.strained = np.zeros(count, bool)  # whether trajectories of a bin diverge, or have to be cut short
         self.retired, self.worst_rhat = 0, 1.0
 
     def _lanes(self, bin: np.ndarray, attempt: int, chain: np.ndarray) -> Lane:
@@ -263,25 +197,22 @@ class Sampling:
         with shorter steps, and with a frame and global moves made of their draws. Where the survey knew all, the first
         attempt is the last: to leave out draws in which chains stuck is to prefer those that saw no narrow places."""
         ready = [(seat, flight) for seat, flight in self.seated() if flight.ready(self.schedule)]
-        seen = []
-        self.store([flight for _, flight in ready])
-        for seat, flight in ready:
-            rhat, *ess = self.draws.convergence[flight.bin]
-            seen.append(rhat)
-            last = flight.attempt >= KNOWN - 1
+        looks = self.store([flight for _, flight in ready])
+        for (seat, flight), look in zip(ready, looks, strict=True):
+            last = flight.attempt >= LAST
             transitions = self.schedule.draws * flight.thin
-            reached = rhat <= LARGEST_RHAT and min(ess) >= self.schedule.target_ess
-            strained = self.strained[flight.bin]
             hopeless = not np.isfinite(self.draws.stats["potential"][flight.bin]).any()
-            if self.schedule.fixed or hopeless or (reached and (last or not strained)):
+            reached = look.reaches(self.schedule.reachable)
+            if self.schedule.fixed or hopeless or (reached and (last or look.calm)):
                 self._retire(seat)
-            elif not last and (strained or transitions >= PATIENCE[flight.attempt]):
+            elif not last and (not look.calm or transitions >= PATIENCE[flight.attempt]):
                 self._readapt(flight)
                 self._seat(seat, flight)
-            elif 2 * transitions > PATIENCE[max(flight.attempt, KNOWN - 1)]:
+            elif 2 * transitions > PATIENCE[max(flight.attempt, LAST)]:
                 self._retire(seat)
             else:
                 flight.thin *= 2
+        seen = [look.convergence[0] for look in looks]
         self.worst_rhat = max((rhat for rhat in seen if rhat == rhat), default=self.worst_rhat)
 
     def _retire(self, seat: int) -> None:
@@ -301,19 +232,27 @@ class Sampling:
             whole[flight.bin] = part
         flight.attempt += 1
 
-    def store(self, flights: list[Flight]) -> None:
-        """Keep the draws of these bins, and how far they have converged."""
-        first = len(self.posterior.names)
+    def store(self, flights: list[Flight]) -> list[Look]:
+        """Look at the draws of these bins, and keep them; where they would spoil what was enough before, that stays."""
+        looks = []
         for flight in flights:
-            columns = np.moveaxis(flight.kept(self.schedule), -1, 0)[first:]
+            columns = np.moveaxis(flight.kept(self.schedule), -1, 0)[len(self.posterior.names) :]
             stats = dict(zip(STATS, columns, strict=False))
             values = dict(zip(self.values, columns[len(STATS) :], strict=True))
-            self.draws.put(flight, values, stats, len(self.bins.y), self.schedule)
-            self.divergent[flight.bin] = stats["diverging"].sum()
-            if columns.shape[-1] >= FEWEST_DRAWS:
-                inferred = np.stack([values[name] for name in self.inferred])
-                self.draws.convergence[flight.bin] = _convergence.worst(inferred)
-                self.strained[flight.bin] = _strained(stats, flight.attempt)
+            inferred = np.stack([values[name] for name in self.inferred])
+            looks.append(Look.at(inferred, stats, 2 ** tree_depth(flight.attempt) - 1, flight.attempt >= LAST))
+            if not looks[-1].spoils(self.looks.get(flight.bin)):
+                self.looks[flight.bin] = looks[-1]
+                self.draws.put(flight.bin, values, stats, self.schedule.draws)
+                self._note(flight, looks[-1])
+        return looks
+
+    def _note(self, flight: Flight, look: Look) -> None:
+        """How the draws that are kept of a bin were made, and how far they have converged."""
+        bin, draws = flight.bin, self.draws
+        draws.thin[bin], draws.adaptations[bin] = flight.thin, 1 + flight.attempt - flight.first
+        draws.tree_depth[bin], draws.convergence[bin] = tree_depth(flight.attempt), look.convergence
+        self.divergent[bin] = draws.stats["diverging"][bin].sum()
 
     def progress(self, seconds: float) -> Progress:
         """How far the work is after so many seconds."""
@@ -332,11 +271,3 @@ class Sampling:
             seconds_left=seconds * (1.0 / share - 1.0) if share > 0 else float("nan"),
             share=share,
         )
-
-
-def _strained(stats: Arrays, attempt: int) -> bool:
-    """Whether trajectories (chain, draw) diverge, or trees are too small where global moves are seldom taken."""
-    if stats["diverging"].mean() > LARGEST_DIVERGENT_SHARE:
-        return True
-    deep = np.mean(stats["n_steps"] >= 2 ** tree_depth(attempt) - 1) > LARGEST_DEEP_SHARE
-    return bool(deep and stats["jumped"].mean(axis=1).min() < LEAST_JUMPED)

@@ -9,8 +9,8 @@ import numpy as np
 from bayesfit._advice import ALTERNATING, EXACT, NOTHING, RISING, Advice, advise
 from bayesfit._check import CHECKS, check, neighbour_correlation
 from bayesfit._conflict import conflicts
+from bayesfit._draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS, LEAST_JUMPED
 from bayesfit._noise import NOISES
-from bayesfit._sample import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS, LEAST_JUMPED
 
 LEAST_CONTRACTION = 0.75
 LEAST_P = 5e-3

@@ -105,16 +105,18 @@ KINDS = (
 
 
 class Stuck:
-    """Puts a stuck chain into every bin's kept draws."""
+    """Puts a stuck chain into the values of every bin's kept draws (chain, draw, column), behind its three coordinates
+    and the statistics."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.rng, self.put = rng, _sample.Draws.put
+        self.rng, self.kept = rng, _sample.Flight.kept
 
-    def __call__(self, draws, flight, values, stats, *rest) -> None:
+    def __call__(self, flight, schedule) -> np.ndarray:
+        table = self.kept(flight, schedule)
+        values = table[..., 3 + len(_sample.STATS) :]
         chain, still = self.rng.integers(4), self.rng.uniform() < 0.5
-        for array in values.values():
-            array[chain] = array[chain, 0] + (0.0 if still else 0.01) * (array[chain] - array[chain, 0])
-        self.put(draws, flight, values, stats, *rest)
+        values[chain] = values[chain, 0] + (0.0 if still else 0.01) * (values[chain] - values[chain, 0])
+        return table
 
 
 def verdicts(kind: str, bins: int, seed: int) -> Counter:
@@ -122,7 +124,7 @@ def verdicts(kind: str, bins: int, seed: int) -> Counter:
     data, settings = planted(rng, kind, bins)
     if kind == "stuck chain":
         stuck = Stuck(rng)
-        with patch.object(_sample.Draws, "put", lambda *given: stuck(*given)):
+        with patch.object(_sample.Flight, "kept", lambda *given: stuck(*given)):
             found = bayesfit.fit(data, seed=seed, target_ess=0.0)
     else:
         found = bayesfit.fit(data, seed=seed, **settings)

@@ -20,11 +20,12 @@ from scipy import stats
 
 import bayesfit
 from bayesfit._convergence import ess_bulk
+from bayesfit._draws import Schedule
 from bayesfit._estimate import estimate_bins
 from bayesfit._keys import bin_keys
 from bayesfit._point import point_estimates
 from bayesfit._prepare import prepare
-from bayesfit._sample import Schedule, sample_bins
+from bayesfit._sample import sample_bins
 from bayesfit._work import Stop
 
 DELAYS = 61  # one padded length, so that the tests share compiled programs

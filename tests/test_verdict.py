@@ -7,7 +7,7 @@ import pytest
 
 import bayesfit
 from bayesfit._convergence import worst
-from bayesfit._sample import FEWEST_DRAWS
+from bayesfit._draws import FEWEST_DRAWS
 from bayesfit._verdict import NUMBERS, VERDICTS, Evidence, _modes, _valley, contraction, judge, unusable
 
 RNG = np.random.default_rng(0)

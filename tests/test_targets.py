@@ -1,0 +1,100 @@
+"""What a target of effective draws means: a higher one never costs a bin its verdict."""
+
+import numpy as np
+import pytest
+
+import bayesfit
+from bayesfit import _sample
+from bayesfit._draws import Look, Schedule
+from bayesfit._sample import Flight
+
+
+@pytest.fixture(scope="module")
+def hard():
+    """Bins whose decay drowns in noise, the more the larger the place in each run of six."""
+    data, _ = bayesfit.simulate(bins=24, seed=11)
+    sd = np.resize([0.0, 0.02, 0.05, 0.1, 0.2, 0.4], 24)[:, None]
+    return data.assign(g2=data.g2 + sd * np.random.default_rng(0).standard_normal(data.g2.shape))
+
+
+def converged(result):
+    found = result["diagnostics"].dataset
+    return (found.r_hat <= 1.01).values & (np.minimum(found.ess_bulk, found.ess_tail) >= 400).values
+
+
+@pytest.mark.parametrize("target", [600.0, 1900.0])
+def test_a_target_beyond_the_draws_is_no_reason_to_stop_early(hard, target):
+    """Bins of which plain chains of 200 draws do not converge; 600 is more than half of what four of them keep."""
+    some = hard.isel(q_bin=[1, 10, 15, 20, 21, 22])
+    plain = bayesfit.fit(some, draws=200, target_ess=0.0)
+    low, high = (bayesfit.fit(some, draws=200, target_ess=wanted) for wanted in (400.0, target))
+    assert not converged(plain).all()
+    assert converged(low).all()
+    assert converged(high).all()
+    assert high["diagnostics"].verdict.values.tolist() == low["diagnostics"].verdict.values.tolist()
+    np.testing.assert_array_equal(high.posterior.rate.values, low.posterior.rate.values)
+
+
+def test_draws_that_were_enough_are_not_given_up_for_worse(hard, monkeypatch):
+    """A chain sticks as soon as the draws are those that end a bin at a target of 400, and in every later attempt."""
+    data, enough, kept = hard.isel(q_bin=[1]), Look.reaches, Flight.kept
+    low = bayesfit.fit(data, draws=500)
+    sticking = []
+
+    def reaches(look, ess):
+        sticking.append(enough(look, 400.0))
+        return enough(look, ess)
+
+    def stuck(flight, schedule):
+        table = kept(flight, schedule)
+        table[1 if any(sticking) else 4 :] = table[0, 0]
+        return table
+
+    monkeypatch.setattr(Look, "reaches", reaches)
+    monkeypatch.setattr(Flight, "kept", stuck)
+    monkeypatch.setattr(_sample, "PATIENCE", (500,) * 7)
+    high = bayesfit.fit(data, draws=500, target_ess=1000.0)
+    assert len(sticking) > 2, "the first draws were what the target wants: make it higher"
+    np.testing.assert_array_equal(high.posterior.rate.values, low.posterior.rate.values)
+    assert high["diagnostics"].equals(low["diagnostics"])
+
+
+@pytest.mark.parametrize(
+    ("draws", "target", "fixed", "reachable"),
+    [
+        (500, 400.0, False, 400.0),
+        (500, 1900.0, False, 1000.0),
+        (200, 400.0, False, 400.0),
+        (200, 401.0, False, 400.0),
+        (100, 150.0, False, 150.0),
+        (100, 400.0, True, 200.0),
+        (100, 1e6, True, 200.0),
+        (500, 0.0, True, 0.0),
+    ],
+)
+def test_what_so_many_draws_may_have(draws, target, fixed, reachable):
+    schedule = Schedule(4, draws, 50, 0.6, target)
+    assert (schedule.fixed, schedule.reachable) == (fixed, reachable)
+
+
+def look(rhat=1.0, ess=500.0, diverging=0.0, last=False):
+    """A look at independent draws that are given another R-hat and effective sample size."""
+    draws = np.random.default_rng(0).standard_normal((1, 4, 500))
+    leaps = {"n_steps": np.ones((4, 500)), "jumped": np.zeros((4, 500)), "diverging": np.full((4, 500), diverging)}
+    found = Look.at(draws, leaps, 63, last)._replace(ess=ess, convergence=(rhat, ess, ess))
+    return found._replace(enough=found.reaches(400.0) and (last or found.calm))
+
+
+def test_what_spoils_a_bin():
+    assert look(ess=399.0).spoils(look())
+    assert look(rhat=1.02, ess=2000.0).spoils(look())
+    assert look(ess=450.0).spoils(look())
+    assert look(ess=900.0, diverging=1.0).spoils(look())
+    assert look(ess=900.0, diverging=1.0, last=True).spoils(look())
+    assert not look(ess=900.0).spoils(look())
+    assert not look(ess=900.0).spoils(look(diverging=1.0, last=True))
+
+
+def test_what_was_not_enough_spoils_nothing():
+    for before in (None, look(ess=300.0), look(rhat=1.02), look(diverging=1.0)):
+        assert not look(rhat=2.0, ess=10.0).spoils(before)
