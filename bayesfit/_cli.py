@@ -216,9 +216,10 @@ def law(
     if plot is not None:
         try:
             with _warnings_as_lines():
-                _draw(fitted, None, plot)
+                drawn = _draw(fitted, None, plot)
         except (OSError, ValueError) as error:
             raise SettingsError(str(error), field="--plot", file=plot) from error
+        typer.echo(", ".join(map(str, drawn)))
 
 
 @app.command()
