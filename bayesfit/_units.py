@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import xarray as xr
 
@@ -95,16 +96,17 @@ def in_units(result: xr.DataTree, units: Mapping[str, str]) -> xr.DataTree:
                 f"unknown parameter {name!r}", field="units", remedy=nearest(name, map(str, posterior.data_vars))
             )
         array = posterior[name]
-        factor = _shown(name, array.attrs.get("units", "1"), unit)
+        factor = _shown(name, array.attrs, unit)
         changed[name] = (array.astype(float) * factor).assign_attrs({**array.attrs, "units": unit})
     shown = result.copy()
     shown["posterior"] = posterior.assign(changed)
     return shown
 
 
-def _shown(name: str, of: str, to: str) -> float:
-    """The factor to the unit in which a parameter is to be shown."""
-    if of == "1" and _read(to, f"units.{name}")[1]:
-        problem = f"cannot be shown in {to}: it has no unit, or none that is stated"
+def _shown(name: str, attrs: Mapping[str, Any], to: str) -> float:
+    """The factor to the unit in which a parameter is to be shown. One that nobody has described may have a unit."""
+    of = attrs.get("units", "1")
+    if of == "1" and attrs.get("long_name") == "" and _read(to, f"units.{name}")[1]:
+        problem = f"cannot be shown in {to}: its unit is not stated"
         raise SettingsError(problem, field=f"units.{name}", remedy=how_to_state(name, to))
     return conversion(of, to, f"units.{name}")

@@ -286,7 +286,9 @@ def test_a_law_of_ones_own_states_its_units(tmp_path):
         bayesfit.stokes_einstein(bare, parameter="D_nm")
     with pytest.raises(InputError, match="Name it, parameter='D_nm'"):
         bayesfit.stokes_einstein(bare)
-    with pytest.raises(SettingsError, match=r"units.D_nm: cannot be shown in um.2/s: it has no unit, .* State it: "):
+    with pytest.raises(
+        SettingsError, match=r"units.D_nm: cannot be shown in um.2/s: its unit is not stated. State it: "
+    ):
         in_units(bare, {"D_nm": "um^2/s"})
     plot_law(bare, tmp_path / "bare.png")
 
@@ -505,6 +507,7 @@ def test_the_command_line_finds_the_diffusion_coefficient(saved, tmp_path):
     law, picture = tmp_path / "law.nc", tmp_path / "law.png"
     options = ["--set", "verdicts=['ok', 'poor_mixing']", "--set", "scatter=false", "-o", law, "--plot", picture]
     out = call("law", saved, "diffusion", *options).stdout
+    assert out.splitlines()[-1] == str(picture)
     assert "D [angstrom^2/s]" in out
     assert "6 bins used" in out
     assert picture.stat().st_size > 10_000

@@ -121,7 +121,6 @@ def test_tables_and_pictures(apart, carried, tmp_path):
 
 def test_where_one_dataset_is_meant_a_series_is_refused(apart, alone):
     for wrong in (
-        lambda: bayesfit.law(apart, "diffusion"),
         lambda: bayesfit.plot_fit(apart),
         lambda: bayesfit.compare({"a": apart}),
         lambda: bayesfit.one_bin(apart, 0),
