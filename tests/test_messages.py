@@ -220,7 +220,7 @@ def test_a_model_may_be_a_number_at_its_start_alone(data):
         return jnp.where(jnp.abs(value - 1.0) < 0.9, jnp.exp(-value * tau), jnp.nan)
 
     with jax.enable_x64(True):
-        alone, started = (prepare(data, Model("mine", program, start=start)) for start in ({}, {"rate": 1.0}))
+        alone, started = (prepare(data, Model("mine", program, start=start)) for start in ((), {"rate": 1.0}))
         with pytest.raises(ModelError, match="returns NaN"):
             check_model(alone, alone.usable)
         check_model(started, started.usable)
