@@ -40,7 +40,8 @@ def call(environment):
 def result(call, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     sample = ["--set", "sample.temperature=Normal(298.15, 0.1)", "--set", "sample.viscosity=water"]
-    call("run", "data/table_sim.csv", "-o", folder, "--plot", *QUICK, *sample)
+    done = call("run", "data/table_sim.csv", "-o", folder, "--plot", *QUICK, *sample)
+    assert f"{folder / 'table_sim.png'}\n" in done.stdout
     return folder / "table_sim.nc"
 
 

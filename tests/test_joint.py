@@ -363,7 +363,7 @@ def test_a_model_that_returns_nan_is_refused():
         return numpyro.sample("rate", dist.LogNormal(0.0, 1.0)) * tau * jnp.nan
 
     broken = bayesfit.Model("broken", shape)
-    with pytest.raises(bayesfit.ModelError, match="not finite at any prior draw"):
+    with pytest.raises(bayesfit.ModelError, match="returns NaN or infinity at every prior draw"):
         bayesfit.fit(data(), broken, noise="stated", across={"rate": "shared"})
 
 

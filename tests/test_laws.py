@@ -511,6 +511,7 @@ def test_the_command_line_finds_the_diffusion_coefficient(saved, tmp_path):
     assert "D [angstrom^2/s]" in out
     assert "6 bins used" in out
     assert picture.stat().st_size > 10_000
+    assert out.endswith(f"{picture}\n")
     found = bayesfit.load(law)["posterior"].D
     assert abs(float(found.mean()) - D) < 3.5 * float(found.std())
     assert float(found.std()) < 0.03 * D
