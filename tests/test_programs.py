@@ -9,6 +9,8 @@ import textwrap
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import bayesfit
@@ -178,9 +180,45 @@ def test_identity_tells_apart_what_is_traced_apart():
 
 def test_a_users_model_has_no_identity():
     import numpyro
-    import numpyro.distributions as dist
 
     def program(tau):
         return jnp.exp(-numpyro.sample("rate", dist.LogNormal(0.0, 2.0)) * tau)
 
     assert identity_of(bayesfit.Model(name="mine", program=program)) is None
+
+
+@pytest.fixture(scope="module")
+def few():
+    data, _ = bayesfit.simulate(bins=2, seed=1)
+    return data
+
+
+def fit_with(data, contrast=0.15, across=None, **choices):
+    data = data.assign_attrs(contrast_prior=f"TruncatedNormal({contrast}, 0.2, low=0)")
+    plain = {"noise": "stated", "draws": 8, "target_ess": 0.0}
+    return bayesfit.fit(data, "single_exponential", across=across, **plain, **choices)
+
+
+def test_a_changed_prior_compiles_nothing(few, compilations):
+    """Numbers of priors and fixed values are data of the bins, one for all or one for each; also those that a pipeline
+    gives."""
+    first = fit_with(few, priors={"rate": "LogNormal(3, 2)"}, fixed={"baseline": 1.0})
+    made = len(compilations)
+    others = [
+        fit_with(few, priors={"rate": "LogNormal(2, 2)"}, fixed={"baseline": 1.0}),
+        fit_with(few, priors={"rate": "LogNormal(3, 2)"}, fixed={"baseline": 1.001}),
+        fit_with(few, priors={"rate": "LogNormal(3, 2)"}, fixed={"baseline": 1.0}, contrast=0.5),
+        fit_with(few, priors={"rate": dist.LogNormal(np.array([1.0, 2.5]), 2.0)}, fixed={"baseline": [1.0, 0.999]}),
+    ]
+    assert len(compilations) == made
+    for other in others:
+        assert not (other.posterior.rate == first.posterior.rate).all("draw").any()
+
+
+def test_a_changed_prior_of_what_bins_have_in_common_compiles_nothing(few, compilations):
+    across = {"rate": {"name": "diffusion", "scatter": True}}
+    numbers = [(10, 0.15, 0.1), (11, 0.5, 0.2)]
+    for loc, contrast, scatter in numbers:
+        made = len(compilations)
+        fit_with(few, contrast, across, priors={"D": f"LogNormal({loc}, 3)"}, fixed={"rate_scatter": scatter})
+    assert len(compilations) == made
