@@ -1,11 +1,12 @@
 """Verdicts as a classifier: planted failures of each kind, and healthy bins.
 
-`uv run python benchmarks/verdicts.py [--each 100] [--healthy 1000] [--seed 0]`
+`uv run python benchmarks/verdicts.py [--each 100] [--healthy 1000] [--prior 1000] [--seed 0]`
 
-No planted failure should be called "ok"; a healthy bin that is not called "ok" is a false alarm. All are fitted with
-the stretched exponential and noise "scaled", but for the wrong errors ("stated"), and the two modes, which are two
-equal steps fitted with one exponential. A stuck chain is put into the sampler's draws: one chain stays where it is, or
-moves by a hundredth of what it did, before convergence is computed.
+No planted failure should be called "ok"; a healthy bin that is not called "ok" is a false alarm. So is a bin whose
+truth is drawn from the prior, decays outside the delays among them, that is called "misfit" or "prior_conflict". All
+are fitted with the stretched exponential and noise "scaled", but for the wrong errors ("stated"), and the two modes,
+which are two equal steps fitted with one exponential. A stuck chain is put into the sampler's draws: one chain stays
+where it is, or moves by a hundredth of what it did, before convergence is computed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from unittest.mock import patch
 import jax
 import numpy as np
 import xarray as xr
+from scipy import stats
 
 import bayesfit
 from bayesfit import _sample
@@ -77,6 +79,10 @@ def planted(rng: np.random.Generator, kind: str, bins: int) -> tuple[xr.Dataset,
         mean = np.ones_like(mean)
     elif kind == "contrast at zero":
         mean = 1 + (mean - 1) * 0.02 * sigma / (mean[:, :1] - 1)
+    elif kind == "g2 - 1 given for g2":
+        mean = mean - 1
+    elif kind == "first delays off":
+        good[:, :4] += sigma[:, :4] * rng.uniform(10, 60, (bins, 1)) * np.exp(-np.arange(4) / 2)
     elif kind == "two modes":
         contrast = (mean[:, 0] - 1) / 2
         mean = decay(0.1 * ones, ones, contrast) + decay(50 * ones, ones, contrast) - 1
@@ -98,6 +104,8 @@ KINDS = (
     "decay after the window",
     "flat curve",
     "contrast at zero",
+    "g2 - 1 given for g2",
+    "first delays off",
     "two modes",
     "stuck chain",
     "dead bin",
@@ -119,7 +127,22 @@ class Stuck:
         return table
 
 
-def verdicts(kind: str, bins: int, seed: int) -> Counter:
+def from_prior(rng: np.random.Generator, bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Curves (bin, tau) with truths from the prior, and the noise's sd."""
+    rate = np.exp(rng.uniform(np.log(0.1 / TAU[-1]), np.log(10 / TAU[0]), bins))
+    beta = rng.uniform(0.2, 2.0, bins)
+    contrast = stats.truncnorm.rvs(-0.75, np.inf, 0.15, 0.2, random_state=rng, size=bins)
+    baseline = rng.normal(1, 0.1, (bins, 1))
+    sigma = np.exp(rng.uniform(np.log(1e-3), np.log(1e-2), bins))
+    return decay(rate, beta, contrast) - 1 + baseline, np.repeat(sigma[:, None], TAU.size, axis=1)
+
+
+def ranges(found: xr.Dataset) -> str:
+    """How many bins are advised to leave out their first delays."""
+    return f"range of delays advised: {int((found.tau_min_to_try > 0).sum())}"
+
+
+def verdicts(kind: str, bins: int, seed: int) -> tuple[Counter, str]:
     rng = np.random.default_rng([seed, len(kind)])
     data, settings = planted(rng, kind, bins)
     if kind == "stuck chain":
@@ -129,13 +152,14 @@ def verdicts(kind: str, bins: int, seed: int) -> Counter:
     else:
         found = bayesfit.fit(data, seed=seed, **settings)
     names = found["diagnostics"].verdict.values
-    return Counter(names[1:] if kind == "dead bin" else names)
+    return Counter(names[1:] if kind == "dead bin" else names), ranges(found["diagnostics"].dataset)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--each", type=int, default=100)
     parser.add_argument("--healthy", type=int, default=1000)
+    parser.add_argument("--prior", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     rng = np.random.default_rng(given.seed)
@@ -146,9 +170,12 @@ def main() -> None:
     print(f"healthy: {dict(Counter(found.verdict.values))}; false alarms {100 * alarms.mean():.1f} %", flush=True)
     for reason in found.reason.values[alarms][:10]:
         print("   ", reason)
+    mean, sigma = from_prior(rng, given.prior)
+    found = bayesfit.fit(data_of(rng, mean + noise(rng, sigma), sigma), seed=given.seed)["diagnostics"]
+    print(f"truths from the prior: {dict(Counter(found.verdict.values))}; {ranges(found.dataset)}", flush=True)
     for kind in KINDS:
-        count = verdicts(kind, given.each + (kind == "dead bin"), given.seed)
-        print(f"{kind:28} {'ok: ' + str(count['ok']):8} {dict(count)}", flush=True)
+        count, advised = verdicts(kind, given.each + (kind == "dead bin"), given.seed)
+        print(f"{kind:28} {'ok: ' + str(count['ok']):8} {dict(count)}; {advised}", flush=True)
 
 
 if __name__ == "__main__":

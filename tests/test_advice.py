@@ -1,8 +1,11 @@
 """Advice: whoever follows it comes to its end, whatever the data are."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from graphlib import TopologicalSorter
 from itertools import chain, combinations, product
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -144,6 +147,21 @@ def test_first_delays_that_are_off_are_named(afterpulsing):
     assert found.attrs["noise_to_try"] == ""
     assert found.attrs["tau_min_to_try"] == found.tau_min_to_try.max()
     assert f"in 4 of 4 bins: leave them out, --set tau_min={found.tau_min_to_try.max():.12g}" in found.attrs["advice"]
+
+
+def test_first_delays_that_are_off_are_named_from_a_file(afterpulsing, tmp_path):
+    q, g2, g2_err = afterpulsing[0]
+    for name, values in (("dls.csv", g2), ("dls_err.csv", g2_err)):
+        head = "tau," + ",".join(map(str, q))
+        np.savetxt(tmp_path / name, np.column_stack([TAU, values.T]), delimiter=",", header=head, comments="")
+    arguments = ["run", tmp_path / "dls.csv", "-o", tmp_path / "out", "--model", "single_exponential"]
+    arguments += ["--set", "draws=300", "--set", "priors.baseline=Normal(0, 0.1)"]
+    program = Path(sys.executable).parent / "bayesfit"
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 3, (done.stdout, done.stderr)
+    above = bayesfit.load(tmp_path / "out" / "dls.nc")["diagnostics"].attrs["tau_min_to_try"]
+    assert above == afterpulsing[1]["diagnostics"].attrs["tau_min_to_try"]
+    assert f"the first delays alone are off in 4 of 4 bins: leave them out, --set tau_min={above:.12g}" in done.stdout
 
 
 def test_the_range_helps(afterpulsing):
