@@ -6,78 +6,78 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bayesfit._compare import compare as compare
-    from bayesfit._curves import curves as curves
-    from bayesfit._datasets import one_dataset as one_dataset
-    from bayesfit._describe import describe as describe
-    from bayesfit._errors import BayesfitError as BayesfitError
-    from bayesfit._errors import InputError as InputError
-    from bayesfit._errors import ModelError as ModelError
-    from bayesfit._errors import ResultError as ResultError
-    from bayesfit._errors import SettingsError as SettingsError
-    from bayesfit._fit import fit as fit
-    from bayesfit._fit import point_estimate as point_estimate
-    from bayesfit._law import Law as Law
-    from bayesfit._model import Model as Model
-    from bayesfit._model import Parameter as Parameter
-    from bayesfit._pipeline import Pipeline as Pipeline
-    from bayesfit._plots import plot_fit as plot_fit
-    from bayesfit._plots import plot_series as plot_series
-    from bayesfit._plots_across import plot_across as plot_across
-    from bayesfit._prepare import numpyro_program as numpyro_program
-    from bayesfit._registry import get_model as get_model
-    from bayesfit._registry import get_pipeline as get_pipeline
-    from bayesfit._registry import list_models as list_models
-    from bayesfit._registry import list_pipelines as list_pipelines
-    from bayesfit._registry import read as read
-    from bayesfit._repeats import average as average
-    from bayesfit._report import summary as summary
-    from bayesfit._result import load as load
-    from bayesfit._result import one_bin as one_bin
-    from bayesfit._result import save as save
-    from bayesfit._series import series as series
-    from bayesfit._simulate import simulate as simulate
-    from bayesfit._stack import stack as stack
-    from bayesfit._tables import read_table as read_table
-    from bayesfit._two_stage import law as law
-    from bayesfit.pipelines._stokes_einstein import stokes_einstein as stokes_einstein
+    from bayesfit.api.compare import compare as compare
+    from bayesfit.api.fit import fit as fit
+    from bayesfit.api.fit import point_estimate as point_estimate
+    from bayesfit.api.law import law as law
+    from bayesfit.api.series import series as series
+    from bayesfit.api.stokes_einstein import stokes_einstein as stokes_einstein
+    from bayesfit.compute.errors import BayesfitError as BayesfitError
+    from bayesfit.compute.errors import InputError as InputError
+    from bayesfit.compute.errors import ModelError as ModelError
+    from bayesfit.compute.errors import ResultError as ResultError
+    from bayesfit.compute.errors import SettingsError as SettingsError
+    from bayesfit.data.average import average as average
+    from bayesfit.data.curves import curves as curves
+    from bayesfit.data.describe import describe as describe
+    from bayesfit.data.simulate import simulate as simulate
+    from bayesfit.data.stack import stack as stack
+    from bayesfit.modelling.law import Law as Law
+    from bayesfit.modelling.model import Model as Model
+    from bayesfit.modelling.model import Parameter as Parameter
+    from bayesfit.modelling.pipeline import Pipeline as Pipeline
+    from bayesfit.modelling.registry import get_model as get_model
+    from bayesfit.modelling.registry import get_pipeline as get_pipeline
+    from bayesfit.modelling.registry import list_models as list_models
+    from bayesfit.modelling.registry import list_pipelines as list_pipelines
+    from bayesfit.modelling.registry import read as read
+    from bayesfit.modelling.tables import read_table as read_table
+    from bayesfit.posterior.prepare import numpyro_program as numpyro_program
+    from bayesfit.result.datasets import one_dataset as one_dataset
+    from bayesfit.result.files import load as load
+    from bayesfit.result.files import one_bin as one_bin
+    from bayesfit.result.files import save as save
+    from bayesfit.result.plots import plot_fit as plot_fit
+    from bayesfit.result.plots import plot_series as plot_series
+    from bayesfit.result.plots_across import plot_across as plot_across
+    from bayesfit.result.summary import summary as summary
 
 _HOMES = {
-    "average": "_repeats",
-    "compare": "_compare",
-    "curves": "_curves",
-    "one_dataset": "_datasets",
-    "describe": "_describe",
-    "BayesfitError": "_errors",
-    "InputError": "_errors",
-    "ModelError": "_errors",
-    "ResultError": "_errors",
-    "SettingsError": "_errors",
-    "fit": "_fit",
-    "point_estimate": "_fit",
-    "Law": "_law",
-    "Model": "_model",
-    "Parameter": "_model",
-    "Pipeline": "_pipeline",
-    "plot_fit": "_plots",
-    "plot_series": "_plots",
-    "plot_across": "_plots_across",
-    "numpyro_program": "_prepare",
-    "get_model": "_registry",
-    "get_pipeline": "_registry",
-    "list_models": "_registry",
-    "list_pipelines": "_registry",
-    "read": "_registry",
-    "summary": "_report",
-    "load": "_result",
-    "one_bin": "_result",
-    "save": "_result",
-    "series": "_series",
-    "simulate": "_simulate",
-    "read_table": "_tables",
-    "stack": "_stack",
-    "law": "_two_stage",
-    "stokes_einstein": "pipelines._stokes_einstein",
+    "average": "data.average",
+    "compare": "api.compare",
+    "curves": "data.curves",
+    "one_dataset": "result.datasets",
+    "describe": "data.describe",
+    "BayesfitError": "compute.errors",
+    "InputError": "compute.errors",
+    "ModelError": "compute.errors",
+    "ResultError": "compute.errors",
+    "SettingsError": "compute.errors",
+    "fit": "api.fit",
+    "point_estimate": "api.fit",
+    "Law": "modelling.law",
+    "Model": "modelling.model",
+    "Parameter": "modelling.model",
+    "Pipeline": "modelling.pipeline",
+    "plot_fit": "result.plots",
+    "plot_series": "result.plots",
+    "plot_across": "result.plots_across",
+    "numpyro_program": "posterior.prepare",
+    "get_model": "modelling.registry",
+    "get_pipeline": "modelling.registry",
+    "list_models": "modelling.registry",
+    "list_pipelines": "modelling.registry",
+    "read": "modelling.registry",
+    "summary": "result.summary",
+    "load": "result.files",
+    "one_bin": "result.files",
+    "save": "result.files",
+    "series": "api.series",
+    "simulate": "data.simulate",
+    "read_table": "modelling.tables",
+    "stack": "data.stack",
+    "law": "api.law",
+    "stokes_einstein": "api.stokes_einstein",
 }
 
 __all__ = sorted(_HOMES)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import curve_fit
 
 import bayesfit
-from bayesfit._convergence import worst
+from bayesfit.sample.convergence import worst
 
 DELAYS = 72
 NAMES = ("rate", "beta", "contrast", "baseline", "error_scale")

@@ -17,11 +17,13 @@ import numpy as np
 from scipy.special import log_ndtr
 
 import bayesfit
-from bayesfit import _estimate, _point, _sample
-from bayesfit._devices import CPU_OPTIONS, place, take
-from bayesfit._keys import bin_keys
-from bayesfit._prepare import prepare
-from bayesfit._work import Stop
+from bayesfit.compute.devices import CPU_OPTIONS, place, take
+from bayesfit.compute.keys import bin_keys
+from bayesfit.compute.work import Stop
+from bayesfit.posterior.prepare import prepare
+from bayesfit.sample import least_squares as _point
+from bayesfit.sample import scheduler as _sample
+from bayesfit.sample import starts as _estimate
 
 DELAYS, LANES, INNER = 72, _sample.LANES, 200
 

@@ -20,7 +20,7 @@ import pymc as pm
 from numpyro.infer import MCMC, NUTS, init_to_value
 
 import bayesfit
-from bayesfit._convergence import worst
+from bayesfit.sample.convergence import worst
 
 D, BETA, ERROR = 2.0e4, 0.9, 0.004
 TAU = np.geomspace(1e-4, 10.0, 48)

@@ -21,7 +21,7 @@ import xarray as xr
 from scipy import stats
 
 import bayesfit
-from bayesfit import _sample
+from bayesfit.sample import scheduler as _sample
 
 TAU = np.geomspace(1e-3, 1e2, 66)
 PRIORS = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesfit import InputError, SettingsError
-from bayesfit._errors import nearest
+from bayesfit.compute.errors import nearest
 from bayesfit.pipelines._grid import COMMENT, Grid, is_number
 
 ERRORS = re.compile(r"(?:.*[ _-])?(?:g2)?[ _-]?(?:err(?:or)?s?|sigma|std|uncertaint(?:y|ies))", re.IGNORECASE)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bayesfit import InputError, SettingsError
-from bayesfit._errors import nearest
+from bayesfit.compute.errors import nearest
 from bayesfit.pipelines._cells import Cells, found, turned
 from bayesfit.pipelines._edge import delays_along_top, is_corner, read_edge
 from bayesfit.pipelines._grid import is_empty, is_number, number

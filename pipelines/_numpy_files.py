@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bayesfit import InputError, SettingsError
-from bayesfit._errors import nearest
+from bayesfit.compute.errors import nearest
 from bayesfit.pipelines._grid import Grid
 from bayesfit.pipelines._headings import Heading, understand
 from bayesfit.pipelines._sheet import WORDS, Reading

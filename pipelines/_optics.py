@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bayesfit import InputError, SettingsError
-from bayesfit._errors import nearest
+from bayesfit.compute.errors import nearest
 from bayesfit.pipelines._above import Above
 from bayesfit.pipelines._sheet import Reading
 

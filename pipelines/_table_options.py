@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayesfit import SettingsError
-from bayesfit._errors import nearest
+from bayesfit.compute.errors import nearest
 from bayesfit.pipelines._layouts import LAYOUTS
 from bayesfit.pipelines._optics import check_optics
 from bayesfit.pipelines._unit_names import Unit, accepted, stated_unit, tidy

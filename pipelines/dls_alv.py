@@ -34,9 +34,10 @@ import numpy as np
 import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
+from bayesfit.api.hydrodynamics import hydrodynamic_radius
 from bayesfit.pipelines._alv_mode import Column, averaged, columns_of
 from bayesfit.pipelines._alv_text import BOM, NUMBER, Header, as_number, block_of, header_of, lines_of
-from bayesfit.pipelines._quantities import hydrodynamic_radius, relaxation
+from bayesfit.pipelines._quantities import relaxation
 
 QUANTITIES = {  # header key: attribute, factor to its unit, unit
     "Temperature [K]": ("temperature", 1.0, "K"),

@@ -29,8 +29,8 @@ from shipped import g1, shipped_models, spec
 from uniformity import band, counts_below, holm, p_value
 
 import bayesfit
-from bayesfit._noise import NOISES
-from bayesfit._prepare import prepare
+from bayesfit.modelling.noise import NOISES
+from bayesfit.posterior.prepare import prepare
 
 ALPHA = 0.01
 LARGEST = 255  # rank, and number of draws among which a truth is ranked

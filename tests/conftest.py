@@ -7,7 +7,10 @@ import jax
 import pytest
 
 import bayesfit
-from bayesfit import _point, _predict, _sample, _survey
+from bayesfit.result import predict as _predict
+from bayesfit.sample import importance_sampling as _survey
+from bayesfit.sample import least_squares as _point
+from bayesfit.sample import scheduler as _sample
 
 ROOT = Path(__file__).parent.parent
 

@@ -22,9 +22,17 @@ from scipy.special import ndtr
 from uniformity import holm, p_value
 
 import bayesfit
-from bayesfit import _coordinates, _fit, _noise, _point, _posterior, _predict, _prepare, _sample, _survey
-from bayesfit._noise import Scatter
-from bayesfit._posterior import Posterior
+from bayesfit.api import fit as _fit
+from bayesfit.modelling import noise as _noise
+from bayesfit.modelling.noise import Scatter
+from bayesfit.posterior import coordinates as _coordinates
+from bayesfit.posterior import density as _posterior
+from bayesfit.posterior import prepare as _prepare
+from bayesfit.posterior.density import Posterior
+from bayesfit.result import predict as _predict
+from bayesfit.sample import importance_sampling as _survey
+from bayesfit.sample import least_squares as _point
+from bayesfit.sample import scheduler as _sample
 
 CURVE_CELLS, NOISE_CELLS, TAIL_CELLS = 96, 24, 16
 FLAT_PRIORS = {"contrast": "TruncatedNormal(0, 0.2, low=0)", "baseline": "Normal(1, 0.1)", "rate": "LogUniform(2, 200)"}

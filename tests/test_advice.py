@@ -14,10 +14,10 @@ import xarray as xr
 from test_verdict import evidence
 
 import bayesfit
-from bayesfit import _verdict
-from bayesfit._advice import ORDER, advise, over_all
-from bayesfit._check import CHECKS
-from bayesfit._noise import NOISES
+from bayesfit.diagnose import verdict as _verdict
+from bayesfit.diagnose.advice import ORDER, advise, over_all
+from bayesfit.diagnose.predictive_checks import CHECKS
+from bayesfit.modelling.noise import NOISES
 
 BINS = 12
 SURE, FINE = 1e-6, 0.5

@@ -18,7 +18,7 @@ from scipy import stats
 from uniformity import band, counts_below, holm, p_value
 
 import bayesfit
-from bayesfit._noise import NOISES
+from bayesfit.modelling.noise import NOISES
 from bayesfit.pipelines._quantities import relaxation
 
 SEED = [7]

@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from bayesfit._advice import NOTHING, advise, over_all
-from bayesfit._check import CHECKS, FEWEST_POINTS, _likelihoods, check, speckle_evidence
+from bayesfit.diagnose.advice import NOTHING, advise, over_all
+from bayesfit.diagnose.predictive_checks import CHECKS, FEWEST_POINTS, _likelihoods, check, speckle_evidence
 
 RNG = np.random.default_rng(11)
 

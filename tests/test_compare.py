@@ -13,9 +13,9 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 
 import bayesfit
-from bayesfit import _compare
-from bayesfit._cli import main
-from bayesfit._report import comparison_line, comparison_table
+from bayesfit.api import compare as _compare
+from bayesfit.cli.main import main
+from bayesfit.cli.tables import comparison_line, comparison_table
 
 PROGRAM = Path(sys.executable).parent / "bayesfit"
 CHAINS, DRAWS, POINTS = 4, 500, 40

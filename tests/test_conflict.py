@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 import bayesfit
-from bayesfit._conflict import LEAST_TAIL, conflicts, in_most_bins
-from bayesfit._coordinates import tail
-from bayesfit._priors import FAMILIES, build
+from bayesfit.diagnose.prior_conflict import LEAST_TAIL, conflicts, in_most_bins
+from bayesfit.modelling.priors import FAMILIES, build
+from bayesfit.posterior.coordinates import tail
 
 PROGRAM = Path(sys.executable).parent / "bayesfit"
 TAU = np.geomspace(1e-5, 1.0, 48)

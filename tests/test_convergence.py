@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
-from bayesfit import _convergence
+from bayesfit.sample import convergence as _convergence
 
 
 def ar1(rng, shape, phi):

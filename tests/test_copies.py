@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bayesfit
-from bayesfit._copies import copies
+from bayesfit.data.copies import copies
 
 TAU = np.geomspace(1e-3, 10.0, 50)
 Q = np.array([0.01, 0.02])

@@ -6,8 +6,8 @@ import pytest
 import xarray as xr
 
 import bayesfit
-from bayesfit._curves import MASKED, by_bin, error_audit, error_ratio
-from bayesfit._prepare import prepare
+from bayesfit.data.curves import MASKED, by_bin, error_audit, error_ratio
+from bayesfit.posterior.prepare import prepare
 
 TAU = np.geomspace(1e-4, 1e-1, 12)
 Q = np.array([0.01, 0.02, 0.03])

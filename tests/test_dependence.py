@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bayesfit
-from bayesfit._dependence import dependence
+from bayesfit.data.dependence import dependence
 
 ERROR = 0.005
 

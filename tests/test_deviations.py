@@ -9,9 +9,9 @@ import numpyro
 import pytest
 from scipy import stats
 
-from bayesfit._across import Link
-from bayesfit._coordinates import base
-from bayesfit._deviations import MOST_STEPS, Fits, independent, walk
+from bayesfit.posterior.coordinates import base
+from bayesfit.posterior.deviations import MOST_STEPS, Fits, independent, walk
+from bayesfit.posterior.links import Link
 
 BINS, SPREAD, MIDDLE = 5, 0.7, 1.3
 RNG = np.random.default_rng(0)

@@ -14,12 +14,12 @@ import pytest
 import typer
 
 import bayesfit
-from bayesfit._across import parse_across
-from bayesfit._cli import LAW_SETTINGS, _units, app
-from bayesfit._known import parse_known
-from bayesfit._laws import get_law
-from bayesfit._noise import get_noise
-from bayesfit._settings import assigned, load_settings
+from bayesfit.cli.main import LAW_SETTINGS, _units, app
+from bayesfit.modelling.laws import get_law
+from bayesfit.modelling.noise import get_noise
+from bayesfit.modelling.settings import assigned, load_settings
+from bayesfit.posterior.links import parse_across
+from bayesfit.result.specimen import parse_known
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

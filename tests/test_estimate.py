@@ -8,14 +8,14 @@ from scipy import special, stats
 from scipy.optimize import curve_fit
 
 import bayesfit
-from bayesfit import _point
-from bayesfit._devices import gather, place, take
-from bayesfit._estimate import estimate_bins, readapt
-from bayesfit._jump import CENTERS, Ellipses, fit_ellipses, log_density, mixture, propose
-from bayesfit._keys import bin_keys
-from bayesfit._point import point_estimates
-from bayesfit._prepare import prepare
-from bayesfit._work import Stop
+from bayesfit.compute.devices import gather, place, take
+from bayesfit.compute.keys import bin_keys
+from bayesfit.compute.work import Stop
+from bayesfit.posterior.prepare import prepare
+from bayesfit.sample import least_squares as _point
+from bayesfit.sample.independence import CENTERS, Ellipses, fit_ellipses, log_density, mixture, propose
+from bayesfit.sample.least_squares import point_estimates
+from bayesfit.sample.starts import estimate_bins, readapt
 
 DELAYS = 61
 

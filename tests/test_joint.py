@@ -13,13 +13,13 @@ import xarray as xr
 from scipy.special import gamma
 
 import bayesfit
-from bayesfit._across import parse_across
-from bayesfit._carry import carried_common
-from bayesfit._joint import joint_posterior, priors_of
-from bayesfit._keys import bin_keys
-from bayesfit._point import point_estimates, with_scaled_errors
-from bayesfit._prepare import prepare
-from bayesfit._work import Stop
+from bayesfit.api.sequential_prior import carried_common
+from bayesfit.compute.keys import bin_keys
+from bayesfit.compute.work import Stop
+from bayesfit.posterior.joint import joint_posterior, priors_of
+from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.prepare import prepare
+from bayesfit.sample.least_squares import point_estimates, with_scaled_errors
 
 D, BETA, BINS = 2.0e4, 0.9, 6
 TAU = np.geomspace(1e-4, 10.0, 48)

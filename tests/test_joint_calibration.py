@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from joint_calibration import SETTINGS, calibrate, log_likelihood, simulated
 
-from bayesfit._across import parse_across
-from bayesfit._joint import joint_posterior
-from bayesfit._prepare import prepare
-from bayesfit._priors import parse_common
+from bayesfit.modelling.priors import parse_common
+from bayesfit.posterior.joint import joint_posterior
+from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.prepare import prepare
 
 
 def test_fits_are_calibrated():

@@ -13,11 +13,15 @@ from scipy.optimize import minimize_scalar
 from typer.testing import CliRunner
 
 import bayesfit
-from bayesfit import _cli, _joint_result, _joint_sample, _link_check, _residual_checks
-from bayesfit._across import parse_across
-from bayesfit._freed import freed_bins
-from bayesfit._joint import joint_posterior
-from bayesfit._prepare import prepare
+from bayesfit.cli import main as _cli
+from bayesfit.diagnose import link_check as _link_check
+from bayesfit.diagnose import residual_checks as _residual_checks
+from bayesfit.diagnose.profile_likelihood import freed_bins
+from bayesfit.posterior.joint import joint_posterior
+from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.prepare import prepare
+from bayesfit.result import joint_result as _joint_result
+from bayesfit.sample import joint_nuts as _joint_sample
 
 D, BETA, BINS, ERROR = 2.0e4, 0.9, 8, 0.006
 TAU = np.geomspace(1e-4, 10.0, 40)

@@ -21,18 +21,20 @@ from scipy.stats import kstest, norm, skewnorm
 from uniformity import p_value
 
 import bayesfit
-from bayesfit import _bin_likelihood, _sinh_arcsinh, _two_stage
-from bayesfit._across import parse_across
-from bayesfit._bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered
-from bayesfit._datasets import joined
-from bayesfit._errors import InputError, SettingsError
-from bayesfit._law_result import grid
-from bayesfit._law_verdict import Fitted, judge, residuals_of
-from bayesfit._laws import LAWS, Law, get_law
-from bayesfit._plots import plot_law
-from bayesfit._sinh_arcsinh import SinhArcsinh
-from bayesfit._two_stage import Sampler, second_stage
-from bayesfit._units import in_units
+from bayesfit.api import law as _two_stage
+from bayesfit.api.law import Sampler, second_stage
+from bayesfit.compute.errors import InputError, SettingsError
+from bayesfit.diagnose.law_verdict import Fitted, judge, residuals_of
+from bayesfit.modelling.laws import LAWS, Law, get_law
+from bayesfit.posterior import bin_likelihood as _bin_likelihood
+from bayesfit.posterior import sinh_arcsinh as _sinh_arcsinh
+from bayesfit.posterior.bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered
+from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.sinh_arcsinh import SinhArcsinh
+from bayesfit.result.datasets import joined
+from bayesfit.result.law_result import grid
+from bayesfit.result.plots import plot_law
+from bayesfit.result.units import in_units
 
 TAU = np.geomspace(1e-5, 1.0, 40)
 Q = np.geomspace(0.002, 0.02, 8)

@@ -17,12 +17,12 @@ from shipped import g1
 
 import bayesfit
 from bayesfit import InputError, SettingsError
-from bayesfit._bin_likelihood import likelihoods
-from bayesfit._devices import Spread
-from bayesfit._prepare import prepare
-from bayesfit._settings import load_settings
+from bayesfit.compute.devices import Spread
+from bayesfit.modelling.settings import load_settings
 from bayesfit.models import master_curve
 from bayesfit.models.master_curve import make
+from bayesfit.posterior.bin_likelihood import likelihoods
+from bayesfit.posterior.prepare import prepare
 
 PROGRAM = Path(sys.executable).parent / "bayesfit"
 X = np.geomspace(1e-3, 30.0, 200)

@@ -15,16 +15,17 @@ import numpyro.distributions as dist
 import pytest
 
 import bayesfit
-from bayesfit import Model, ModelError, ResultError, SettingsError, _fit
-from bayesfit._plots import plot_law
-from bayesfit._prepare import prepare
-from bayesfit._trial import check_model
+from bayesfit import Model, ModelError, ResultError, SettingsError
+from bayesfit.api import fit as _fit
+from bayesfit.posterior.prepare import prepare
+from bayesfit.posterior.trial import check_model
+from bayesfit.result.plots import plot_law
 
 ROOT = Path(__file__).parent.parent
 FILE = "data/table_sim.csv"
 EACH = """
 import json, sys
-from bayesfit._cli import main
+from bayesfit.cli.main import main
 for arguments in json.loads(sys.argv[1]):
     sys.argv = ["bayesfit", *arguments]
     try:

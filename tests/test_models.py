@@ -10,7 +10,7 @@ from shipped import spec
 
 import bayesfit
 from bayesfit import Model, ModelError, Parameter
-from bayesfit._prepare import prepare
+from bayesfit.posterior.prepare import prepare
 
 MODELS = bayesfit.list_models()
 TAU = np.geomspace(1e-3, 1e2, 40)

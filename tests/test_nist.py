@@ -14,8 +14,8 @@ import numpyro.distributions as dist
 import pytest
 
 import bayesfit
-from bayesfit._point import careful, given
-from bayesfit._prepare import prepare
+from bayesfit.posterior.prepare import prepare
+from bayesfit.sample.least_squares import careful, given
 
 FOLDER = Path(__file__).parents[1] / ".." / "shared" / "data" / "nist"
 DIGITS = 6

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 import bayesfit
-from bayesfit._noise import NOISES, Observed
-from bayesfit._prepare import prepare
+from bayesfit.modelling.noise import NOISES, Observed
+from bayesfit.posterior.prepare import prepare
 
 VALUES = {
     "stated": {},

@@ -9,7 +9,7 @@ import pytest
 from numpyro.infer.hmc import hmc
 from scipy import stats
 
-from bayesfit._nuts import Point, grow, plant, reach
+from bayesfit.sample.nuts import Point, grow, plant, reach
 
 LANES, TRANSITIONS, DEPTH = 256, 60, 6
 BURN_IN = 20

@@ -17,9 +17,9 @@ from scipy.special import log_ndtr
 from shipped import spec
 
 import bayesfit
-from bayesfit._noise import NOISES, Scatter
-from bayesfit._posterior import _white, truncated_normal
-from bayesfit._prepare import prepare
+from bayesfit.modelling.noise import NOISES, Scatter
+from bayesfit.posterior.density import _white, truncated_normal
+from bayesfit.posterior.prepare import prepare
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
 REACH = 9.5  # half width of the quadrature in conditional standard deviations: the rest weighs under 1e-20

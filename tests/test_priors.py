@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from bayesfit import SettingsError
-from bayesfit._priors import FAMILIES, LogitNormal, Prior, build, parse_prior
+from bayesfit.modelling.priors import FAMILIES, LogitNormal, Prior, build, parse_prior
 
 # family: the values, the NumPyro object, SciPy's distribution, where to compare
 CASES = {

@@ -14,9 +14,9 @@ import numpyro.distributions as dist
 import pytest
 
 import bayesfit
-from bayesfit import _programs
-from bayesfit._devices import Spread, gather, place
-from bayesfit._prepare import prepare
+from bayesfit.compute import programs as _programs
+from bayesfit.compute.devices import Spread, gather, place
+from bayesfit.posterior.prepare import prepare
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_linear_algebra_is_kept_and_moved(folder):
     script = """
         import jax, jax.numpy as jnp, numpy as np
         jax.config.update("jax_num_cpu_devices", 2)
-        from bayesfit._devices import Spread, gather, place
+        from bayesfit.compute.devices import Spread, gather, place
         run = Spread(lambda x: jnp.linalg.cholesky(x @ x.T + jnp.eye(3)), "root")
         x = np.random.default_rng(0).standard_normal((4, 3, 3))
         got = gather(run(place(x, 2)))
@@ -78,7 +78,7 @@ def test_jaxs_own_cache_may_be_on(folder, tmp_path):
         jax.config.update("jax_compilation_cache_dir", {str(tmp_path / "jax")!r})
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        from bayesfit._devices import Spread, gather, place
+        from bayesfit.compute.devices import Spread, gather, place
         run = Spread(lambda x: jax.numpy.sort(x)[::-1], "sorted")
         x = np.random.default_rng(0).standard_normal((4, 30)).astype(np.float32)
         np.testing.assert_array_equal(gather(run(place(x, 2))), -np.sort(-x))

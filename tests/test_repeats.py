@@ -6,9 +6,9 @@ import xarray as xr
 from scipy import stats
 
 import bayesfit
-from bayesfit._across import parse_across
-from bayesfit._repeats import distance_limit
-from bayesfit._stack import joined_delays
+from bayesfit.data.average import distance_limit
+from bayesfit.data.stack import joined_delays
+from bayesfit.posterior.links import parse_across
 
 BINS, REPEATS = 6, 10
 TAU = np.geomspace(1e-4, 10.0, 48)

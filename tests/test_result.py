@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import bayesfit
-from bayesfit._single import in_single
+from bayesfit.compute.single_precision import in_single
 
 
 @pytest.fixture(scope="module")

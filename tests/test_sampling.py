@@ -19,14 +19,14 @@ from numpyro.infer import MCMC, NUTS
 from scipy import stats
 
 import bayesfit
-from bayesfit._convergence import ess_bulk
-from bayesfit._draws import Schedule
-from bayesfit._estimate import estimate_bins
-from bayesfit._keys import bin_keys
-from bayesfit._point import point_estimates
-from bayesfit._prepare import prepare
-from bayesfit._sample import sample_bins
-from bayesfit._work import Stop
+from bayesfit.compute.keys import bin_keys
+from bayesfit.compute.work import Stop
+from bayesfit.posterior.prepare import prepare
+from bayesfit.sample.convergence import ess_bulk
+from bayesfit.sample.draws import Schedule
+from bayesfit.sample.least_squares import point_estimates
+from bayesfit.sample.scheduler import sample_bins
+from bayesfit.sample.starts import estimate_bins
 
 DELAYS = 61  # one padded length, so that the tests share compiled programs
 LARGEST_Z = 4.0

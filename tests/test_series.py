@@ -14,10 +14,10 @@ import numpyro.distributions as dist
 import pytest
 
 import bayesfit
-from bayesfit._carry import carried_bins, spread_factor
-from bayesfit._prepare import prepare
-from bayesfit._run import fit_files, one_output, read_all
-from bayesfit._settings import RunSettings
+from bayesfit.api.sequential_prior import carried_bins, spread_factor
+from bayesfit.cli.run import fit_files, one_output, read_all
+from bayesfit.modelling.settings import RunSettings
+from bayesfit.posterior.prepare import prepare
 
 TAU = np.geomspace(1e-3, 10.0, 40)
 Q = np.array([0.005, 0.01, 0.02])

@@ -3,7 +3,7 @@
 import pytest
 
 from bayesfit import SettingsError
-from bayesfit._settings import load_settings
+from bayesfit.modelling.settings import load_settings
 
 TOML = """
 model = "cumulant"

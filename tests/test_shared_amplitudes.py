@@ -9,10 +9,10 @@ import pytest
 from scipy.special import logsumexp
 from test_joint import BINS, TAU, Q, data
 
-from bayesfit._across import parse_across
-from bayesfit._joint import joint_posterior
-from bayesfit._joint_start import slopes
-from bayesfit._prepare import prepare
+from bayesfit.posterior.joint import joint_posterior
+from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.prepare import prepare
+from bayesfit.sample.joint_starts import slopes
 
 BY_SECTOR = {"kind": "shared", "by": "sector"}
 PRIORS = {"contrast": "TruncatedNormal(0.2, 0.02, low=0.19)", "baseline": "Normal(1, 0.003)"}

@@ -7,14 +7,13 @@ import pytest
 from scipy import special, stats
 
 import bayesfit
-from bayesfit import _keys
-from bayesfit._devices import gather, place, take
-from bayesfit._jump import Ellipses, drawn, log_densities
-from bayesfit._keys import bin_keys
-from bayesfit._lane import SHORTEST_TREE_DEPTH
-from bayesfit._point import point_estimates
-from bayesfit._prepare import prepare
-from bayesfit._survey import (
+from bayesfit.compute import keys as _keys
+from bayesfit.compute.devices import gather, place, take
+from bayesfit.compute.keys import bin_keys
+from bayesfit.compute.work import Stop
+from bayesfit.posterior.prepare import prepare
+from bayesfit.sample.chains import SHORTEST_TREE_DEPTH
+from bayesfit.sample.importance_sampling import (
     CLOUD,
     FREEDOM,
     MORE,
@@ -28,7 +27,8 @@ from bayesfit._survey import (
     surveying,
     weighed,
 )
-from bayesfit._work import Stop
+from bayesfit.sample.independence import Ellipses, drawn, log_densities
+from bayesfit.sample.least_squares import point_estimates
 
 PRIORS = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
 TAU = np.geomspace(1e-3, 10.0, 40)

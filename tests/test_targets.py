@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import bayesfit
-from bayesfit import _sample
-from bayesfit._draws import Look, Schedule
-from bayesfit._sample import Flight
+from bayesfit.sample import scheduler as _sample
+from bayesfit.sample.draws import Look, Schedule
+from bayesfit.sample.scheduler import Flight
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 import bayesfit
-from bayesfit._units import conversion, in_units
+from bayesfit.result.units import conversion, in_units
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import bayesfit
-from bayesfit._convergence import worst
-from bayesfit._draws import FEWEST_DRAWS
-from bayesfit._verdict import NUMBERS, VERDICTS, Evidence, _modes, _valley, contraction, judge, unusable
+from bayesfit.diagnose.verdict import NUMBERS, VERDICTS, Evidence, _modes, _valley, contraction, judge, unusable
+from bayesfit.sample.convergence import worst
+from bayesfit.sample.draws import FEWEST_DRAWS
 
 RNG = np.random.default_rng(0)
 LEVELS = (np.arange(65) + 0.5) / 65

@@ -8,7 +8,8 @@ from numpyro.handlers import seed, substitute
 from scipy.integrate import quad
 
 import bayesfit
-from bayesfit.pipelines._quantities import hydrodynamic_radius, relaxation, viscosity_of_size, viscosity_of_water
+from bayesfit.api.hydrodynamics import hydrodynamic_radius, viscosity_of_size, viscosity_of_water
+from bayesfit.pipelines._quantities import relaxation
 
 
 def posterior_of(**values):

@@ -9,7 +9,7 @@ import xarray as xr
 from scipy.stats import kstest, norm
 
 import bayesfit
-from bayesfit.pipelines._quantities import BOLTZMANN, viscosity_of_water
+from bayesfit.api.hydrodynamics import BOLTZMANN, viscosity_of_water
 
 D = 4.9e8  # angstrom^2/s
 RADIUS = BOLTZMANN * 298.15 / (6 * np.pi * 8.9e-4 * D * 1e-20) * 1e9  # nm, some 50

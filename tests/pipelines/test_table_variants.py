@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bayesfit
-from bayesfit._cli import app
+from bayesfit.cli.main import app
 
 TAU = np.array([0.002, 0.01, 0.05, 0.4])  # s
 Q = np.array([0.01, 0.02])  # 1/angstrom

@@ -1,0 +1,236 @@
+"""The posterior of one dataset as the prior of the next.
+
+Each parameter's posterior is matched by a normal distribution on its unconstrained scale: of the logarithm for a
+positive parameter (LogNormal), of the logit for one between bounds (LogitNormal), of the parameter itself for others
+(Normal), and for one with another lower bound, such as the contrast, cut there (TruncatedNormal). Matched one by one,
+priors forget how parameters correlate, and normals that are independent would then know some combinations of them
+better than the posterior did: for two parameters of correlation r, the variance of their sum would shrink by 1 + r.
+Therefore all standard deviations are multiplied by the square root of the largest eigenvalue of the correlation matrix,
+the smallest common factor with which the product of normals is nowhere narrower than the posterior; and then by the
+widening that the user asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import xarray as xr
+from numpyro.distributions.transforms import ExpTransform
+
+from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.keys import bin_keys
+from bayesfit.modelling.priors import Prior
+from bayesfit.posterior.links import Link
+from bayesfit.posterior.prepare import Problem
+from bayesfit.result.predict import groups
+from bayesfit.sample.draws import LARGEST_RHAT, LEAST_ESS
+
+CLEAR = 4.0  # standard deviations from a cut, for a posterior that a normal describes
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale on which a parameter's posterior is matched: the `family` of the prior, and the bounds that it takes,
+    each one number or one a bin."""
+
+    family: str
+    bounds: dict[str, Array] = field(default_factory=dict)
+
+    def of(self, x: Array) -> Array:
+        """Values on the unconstrained scale, from draws (q_bin, draw)."""
+        if self.family == "LogNormal":
+            return np.log(x)
+        if self.family == "LogitNormal":
+            low, high = (np.reshape(self.bounds[name], (-1, 1)) for name in ("low", "high"))
+            return np.log((x - low) / (high - x))
+        return x
+
+    def clear(self, mean: Array, sd: Array) -> Array:
+        """Where (q_bin,) a normal of this mean and sd lies clear of the family's cut."""
+        return mean - CLEAR * sd > self.bounds["low"] if self.family == "TruncatedNormal" else np.full(mean.shape, True)
+
+    def prior(self, mean: Array, sd: Array, compared: Array | None = None) -> Prior:
+        """The prior of this mean and sd on the unconstrained scale."""
+        return Prior(self.family, {"loc": mean, "scale": sd, **self.bounds}, compared)
+
+
+def carried_bins(
+    result: xr.DataTree, problem: Problem, curves: xr.Dataset, seed: int, widen: float
+) -> tuple[dict[str, Prior], Array]:
+    """Priors of the curve's parameters and amplitudes for the next dataset, and of which bins (q_bin,) they are the
+    posterior of the last.
+
+    A bin is carried whose verdict is "ok" and whose amplitudes lie clear of their bounds. In others each prior has mean
+    and sd of the original one on the unconstrained scale, since all bins have one family; where no bin is carried there
+    are no priors here. Parameters of the noise belong to the measurement, not to the sample, and are not carried.
+
+    Args:
+        result: of the dataset before.
+        problem, curves: of the next dataset, with its original priors.
+        seed: of the draws from those.
+        widen: factor of the standard deviations.
+    """
+    names = _carried_names(problem)
+    scales = _scales(problem, names)
+    draws = {name: _draws(result, name) for name in names}
+    with np.errstate(invalid="ignore", divide="ignore"):  # bins without draws
+        z = np.stack([scales[name].of(draws[name]) for name in names], axis=1)
+    mean, sd = z.mean(axis=2), z.std(axis=2)
+    ok = (result["diagnostics"].verdict.values == "ok") & np.isfinite(z).all(axis=(1, 2)) & (sd > 0).all(axis=1)
+    with np.errstate(invalid="ignore"):
+        for place, name in enumerate(names):
+            ok &= scales[name].clear(mean[:, place], sd[:, place])
+    if not ok.any():
+        return {}, ok
+    sd[ok] *= widen * np.array([spread_factor(rows) for rows in z[ok]])[:, None]
+    before = _prior_draws(problem, curves, seed)
+    priors = {}
+    for place, name in enumerate(names):
+        loc, scale = _moments(problem, name, scales[name], before[name])
+        priors[name] = scales[name].prior(
+            np.where(ok, mean[:, place], loc), np.where(ok, sd[:, place], scale), before[name]
+        )
+    return priors, ok
+
+
+def spread_factor(z: Array) -> float:
+    """The smallest common factor of the standard deviations with which independent normals are nowhere narrower than
+    the normal of draws z (param, draw)."""
+    return float(np.sqrt(np.linalg.eigvalsh(np.atleast_2d(np.corrcoef(z)))[-1]))
+
+
+def carried_common(result: xr.DataTree, problem: Problem, links: tuple[Link, ...], widen: float) -> dict[str, Prior]:
+    """Priors of what the bins of a joint fit have in common, for the next dataset; none where that has not converged.
+    Bins' own parameters keep their priors."""
+    checks = result["across"].dataset
+    converged = (checks.r_hat <= LARGEST_RHAT) & (checks.ess_bulk >= LEAST_ESS) & (checks.ess_tail >= LEAST_ESS)
+    posterior = result["posterior"].dataset
+    scales = {name: scale for name, scale in _common_scales(problem, links).items() if name in posterior}
+    if not scales or not bool(converged.all()):
+        return {}
+    draws = {name: posterior[name].values.reshape(1, -1) for name in scales}
+    z = np.concatenate([scales[name].of(draws[name]) for name in scales])
+    factor = widen * spread_factor(z)
+    return {
+        name: scales[name].prior(np.asarray(row.mean()), np.asarray(factor * row.std()))
+        for name, row in zip(scales, z, strict=True)
+    }
+
+
+def check_carry(problem: Problem, links: tuple[Link, ...]) -> None:
+    """Refuse what nothing can be carried through.
+
+    Raises:
+        SettingsError: bins scatter about what they have in common, or have a value for each group; or the range of a
+        prior depends on other parameters.
+    """
+    for link in links:
+        if link.hierarchical or link.groups is not None:
+            raise SettingsError(
+                f"{link.parameter!r} has values of bins or groups that scatter, which cannot be carried",
+                field="carry",
+                remedy="Carry with 'shared' or a law without scatter, or leave carry out",
+            )
+    if links:
+        _common_scales(problem, links)
+    else:
+        _scales(problem, _carried_names(problem))
+
+
+def _carried_names(problem: Problem) -> tuple[str, ...]:
+    return (*problem.posterior.curve_names, *problem.posterior.marginal)
+
+
+def _draws(result: xr.DataTree, name: str) -> Array:
+    array = result["posterior"][name].transpose("q_bin", "chain", "draw").values.astype(float)
+    return array.reshape(len(array), -1)
+
+
+def _scales(problem: Problem, names: tuple[str, ...]) -> dict[str, Scale]:
+    """The scale of each parameter, from the supports of the priors of all bins."""
+
+    def bounds(bin: Any, seed: int) -> dict[str, tuple[Any, ...]]:
+        program = numpyro.handlers.seed(problem.posterior.full_program, seed)
+        trace = numpyro.handlers.trace(program).get_trace(bin)
+        families.update({name: _family(problem, name, trace[name]["fn"]) for name in names})
+        return {name: _bounds(trace[name]["fn"], families[name]) for name in names}
+
+    families: dict[str, str] = {}
+    one, other = (jax.vmap(lambda bin, seed=seed: bounds(bin, seed))(problem.bins) for seed in (0, 1))
+    for name in names:
+        if not all(np.array_equal(a, b) for a, b in zip(one[name], other[name], strict=True)):
+            raise SettingsError(
+                "the range of its prior depends on other parameters, so that it cannot be carried",
+                field=f"priors.{name}",
+                remedy="Give it a prior",
+            )
+    return {name: _scale(families[name], [np.asarray(bound, float) for bound in one[name]]) for name in names}
+
+
+def _scale(family: str, bounds: list[Array]) -> Scale:
+    return Scale(family, dict(zip(("low", "high"), bounds, strict=False)))
+
+
+def _family(problem: Problem, name: str, fn: dist.Distribution) -> str:
+    """The family of a carried prior, from the prior that the parameter had."""
+    if name in problem.posterior.marginal:
+        return "Normal" if dict(problem.posterior.families)[name] == "Normal" else "TruncatedNormal"
+    if isinstance(fn, dist.TransformedDistribution) and isinstance(fn.transforms[0], ExpTransform):
+        return "LogNormal"
+    if hasattr(fn.support, "upper_bound") and hasattr(fn.support, "lower_bound"):
+        return "LogitNormal"
+    if isinstance(fn.support, type(dist.constraints.positive)):
+        return "LogNormal"
+    return "TruncatedNormal" if hasattr(fn.support, "lower_bound") else "Normal"
+
+
+def _bounds(fn: dist.Distribution, family: str) -> tuple[Any, ...]:
+    wanted = {"LogitNormal": ("lower_bound", "upper_bound"), "TruncatedNormal": ("lower_bound",)}.get(family, ())
+    return tuple(jnp.asarray(getattr(fn.support, name), float) for name in wanted)
+
+
+def _common_scales(problem: Problem, links: tuple[Link, ...]) -> dict[str, Scale]:
+    """The scale of each parameter that bins have in common, in the order of the links."""
+    scales: dict[str, Scale] = {}
+    for link in links:
+        if link.kind == "shared":
+            own = _scales(problem, (link.parameter,))[link.parameter]
+            scales[link.parameter] = Scale(own.family, {name: bound[0] for name, bound in own.bounds.items()})
+        elif link.law is not None:
+            program = numpyro.handlers.seed(link.law.program, 0)
+            trace = numpyro.handlers.trace(program).get_trace(jnp.asarray(link.q), jnp.asarray(link.tau))
+            for name, site in trace.items():
+                if site["type"] == "sample":
+                    family = _family(problem, name, site["fn"])
+                    scales[name] = _scale(family, [np.asarray(bound) for bound in _bounds(site["fn"], family)])
+    return scales
+
+
+def _moments(problem: Problem, name: str, scale: Scale, draws: Array) -> tuple[Array, Array]:
+    """Mean and sd of the original prior of each bin (q_bin,): as given where it is an amplitude's normal, else of draws
+    (q_bin, draw) from it on the unconstrained scale; 0 and 1 in bins that cannot be used."""
+    if name in problem.posterior.marginal:
+        values = problem.bins.priors[name]
+        return np.asarray(values.get("loc", np.zeros_like(values["scale"]))), np.asarray(values["scale"])
+    z = scale.of(draws)
+    known = np.isfinite(z).all(axis=1)
+    return np.where(known, z.mean(axis=1), 0.0), np.where(known, z.std(axis=1), 1.0)
+
+
+def _prior_draws(problem: Problem, curves: xr.Dataset, seed: int) -> dict[str, Array]:
+    """Draws (q_bin, draw) of every parameter from its original prior."""
+    usable = problem.usable
+    keys = bin_keys(seed, problem.identity[usable])
+    prior = groups(("prior",), problem, usable, keys, {}, curves)["prior"]
+    return {
+        str(name): array.transpose("q_bin", ...).values.reshape(prior.sizes["q_bin"], -1)
+        for name, array in prior.items()
+    }

@@ -1,0 +1,155 @@
+"""A series of datasets of the same bins, fitted one after the other: one result with a `dataset` dimension."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+import xarray as xr
+
+from bayesfit.api.fit import fit
+from bayesfit.api.sequential_prior import carried_bins, carried_common, check_carry
+from bayesfit.compute.devices import TRACING
+from bayesfit.compute.errors import SettingsError, nearest
+from bayesfit.compute.progress_bar import progress_bar
+from bayesfit.compute.work import Report
+from bayesfit.data.stack import check_agreement, check_same_bins, labels_of, oriented
+from bayesfit.posterior.links import Link, parse_across
+from bayesfit.posterior.prepare import prepare
+from bayesfit.result.datasets import joined
+
+FIT_OPTIONS = tuple(name for name in inspect.signature(fit).parameters if name not in ("curves", "model", "progress"))
+
+
+def series(
+    datasets: Sequence[xr.Dataset],
+    model: Any = "stretched_exponential",
+    *,
+    names: Sequence[str | float] | None = None,
+    carry: float | None = None,
+    progress: bool | Report = False,
+    **options: Any,
+) -> xr.DataTree:
+    """Fit a series of datasets, an ageing sample or one at several temperatures, each by itself or with the posterior
+    of one as the prior of the next.
+
+    Args:
+        datasets: what `bayesfit.read`, `bayesfit.curves`, `bayesfit.average` or `bayesfit.stack` returned, in the
+            order of the series, with the same bins (q to 0.1 %). Delays may differ.
+        model: as for `fit`.
+        names: of the datasets, numbers (temperatures, ages) or words; by default those of their files.
+        carry: None: every dataset is fitted by itself. A number of 1 or more: where a bin's verdict is "ok", its
+            posterior is its prior in the next dataset, with all standard deviations on the unconstrained scale times
+            this number; the widening says how much the sample may change from step to step. The posterior is matched
+            by independent normals there, wide enough to be nowhere narrower than it. Bins that are not "ok" have
+            normals of the mean and sd of their original priors beside such bins, and where no bin is "ok" those
+            priors themselves, as parameters of the noise always do. In joint fits (`across`) what the bins have in
+            common is carried. Contractions and verdicts compare with the original priors.
+        progress: as for `fit`; says which dataset is under way.
+        options: all other arguments of `fit`.
+
+    Returns:
+        DataTree with the groups that `fit` gives, each with a dimension `dataset`, and `steps` with what differs from
+        dataset to dataset (file, priors). `diagnostics.prior_carried` says where the prior is a posterior;
+        `one_dataset` gives the result of one. On Ctrl-C it holds the datasets done so far and the one under way.
+
+    Raises:
+        InputError, SettingsError, ModelError: before any sampling; one line that says what and where.
+
+    Example:
+        >>> import bayesfit
+        >>> datasets = [bayesfit.simulate(bins=2, diffusion=d, seed=1)[0] for d in (1e4, 2e4)]
+        >>> result = bayesfit.series(datasets, "single_exponential", names=[20, 40], draws=200)
+        >>> result.posterior.rate.dims
+        ('chain', 'draw', 'dataset', 'q_bin')
+        >>> sorted(bayesfit.one_dataset(result, 40).posterior.sizes.items())
+        [('chain', 4), ('draw', 200), ('q_bin', 2)]
+    """
+    datasets = oriented(datasets)
+    check_agreement(datasets)
+    check_same_bins(datasets)
+    labels = labels_of(datasets, names)
+    widen = _widening(carry)
+    for name in options:
+        if name not in FIT_OPTIONS:
+            raise SettingsError("unknown setting", field=name, remedy=nearest(name, FIT_OPTIONS))
+    with jax.enable_x64(True), ExitStack() as stack:
+        report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
+        steps = [_Step(data, model, options) for data in datasets]
+        if widen is not None:
+            check_carry(steps[0].problem, steps[0].links)
+        results = _fitted(steps, labels, widen, report)
+    whole = joined(results, labels[: len(results)])
+    if widen is not None:
+        whole.attrs["carry"] = widen
+    if len(results) < len(labels):
+        whole.attrs["datasets_left_out"] = ", ".join(map(str, labels[len(results) :]))
+    return whole
+
+
+def _widening(carry: Any) -> float | None:
+    if carry is None:
+        return None
+    if isinstance(carry, bool) or not isinstance(carry, int | float) or not 1.0 <= carry < np.inf:
+        raise SettingsError(
+            f"got {carry!r}, expected a number of 1 or more", field="carry", remedy="Leave it out to fit each by itself"
+        )
+    return float(carry)
+
+
+class _Step:
+    """One dataset with the user's choices, checked: `problem` with its original priors, and its `links`."""
+
+    def __init__(self, curves: xr.Dataset, model: Any, options: Mapping[str, Any]) -> None:
+        self.curves, self.model, self.options = curves, model, dict(options)
+        self.links: tuple[Link, ...] = parse_across(options.get("across") or {}, curves)
+        shared = {parameter.name for link in self.links for parameter in link.parameters}
+        priors, fixed = (
+            {name: value for name, value in (options.get(kind) or {}).items() if name not in shared}
+            for kind in ("priors", "fixed")
+        )
+        with TRACING:
+            self.problem = prepare(curves, model, options.get("noise", "scaled"), priors, fixed)
+
+    def priors_after(self, result: xr.DataTree, widen: float) -> tuple[dict[str, Any], np.ndarray]:
+        """The priors that the result of the step before gives to this one, and in which bins (q_bin,)."""
+        if self.links:
+            priors = carried_common(result, self.problem, self.links, widen)
+            return priors, np.full(self.curves.sizes["q_bin"], bool(priors))
+        return carried_bins(result, self.problem, self.curves, self.options.get("seed", 0), widen)
+
+    def fit(self, carried: Mapping[str, Any], report: Report) -> xr.DataTree:
+        """The result of this dataset, with these priors in place of the user's."""
+        priors = {**(self.options.get("priors") or {}), **carried}
+        return fit(self.curves, self.model, **{**self.options, "priors": priors}, progress=report)
+
+
+def _fitted(steps: list[_Step], labels: np.ndarray, widen: float | None, report: Report) -> list[xr.DataTree]:
+    """The results of the steps, up to the one that was interrupted."""
+    results: list[xr.DataTree] = []
+    for step, label in zip(steps, labels, strict=True):
+        carried: dict[str, Any] = {}
+        bins = np.zeros(step.curves.sizes["q_bin"], bool)
+        try:
+            if results and widen is not None:
+                carried, bins = step.priors_after(results[-1], widen)
+            result = step.fit(carried, _named(report, str(label)))
+        except KeyboardInterrupt:
+            if not results:
+                raise
+            return results
+        words = {"long_name": "the bin's prior is its posterior in the dataset before"}
+        result["diagnostics"] = result["diagnostics"].to_dataset().assign(prior_carried=("q_bin", bins, words))
+        results.append(result)
+        if "interrupted" in result["diagnostics"].verdict.values:
+            break
+    return results
+
+
+def _named(report: Report, label: str) -> Report:
+    return lambda progress: report(replace(progress, dataset=label))

@@ -1,0 +1,1 @@
+"""What everything stands on: devices, compiled programs, random keys, progress, errors."""

@@ -1,0 +1,225 @@
+"""Runs a function written for one item over many, at one fixed width on each local device.
+
+XLA's bits depend on the compiled width and on nothing else, so the width is a constant: short batches are filled up
+with copies of their first item, and every device runs the same program. Data that are laid out over the devices are a
+list, one part a device.
+
+Tracing happens in the caller's thread and under one lock, since NumPyro keeps its handlers in a global; compilation
+runs in the background, once for all devices.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+from numpyro.distributions.distribution import validation_enabled
+
+from bayesfit.compute.programs import Kept, key, load, pack, read, write
+from bayesfit.compute.work import Stop
+
+Parts = list[Any]
+CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)
+TRACING = threading.RLock()
+COMPILING, LOADING = ThreadPoolExecutor(8), ThreadPoolExecutor(256)
+
+
+class Spread:
+    """A function compiled over the leading axis of its arguments, or, unless `each`, for its arguments as they are;
+    takes and returns parts laid out over the devices.
+
+    `identity` says in words what the function is made of, beside the package's own files; None where that is not known.
+    """
+
+    def __init__(self, function: Callable[..., Any], identity: str | None = None, each: bool = True) -> None:
+        self.jitted = jax.jit(jax.vmap(function)) if each else jax.jit(function, keep_unused=True)
+        self.identity = identity
+        self.options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
+        self.programs: dict[Any, Future[Any]] = {}  # by shapes and device
+        self.made: dict[Any, Any] = {}
+
+    def start(self, *arguments: Parts) -> Spread:
+        """Begin to compile for arguments of these shapes on the devices where they lie; returns at once."""
+        shares = list(zip(*arguments, strict=True))
+        if any((_signature(share), _device(share)) not in self.programs for share in shares):
+            self._begin(_signature(shares[0]), shares)
+        return self
+
+    def compiled(self, *share: Any) -> Any:
+        """The program for a share of these shapes on the device where it lies."""
+        self.start(*([array] for array in share))
+        return self.programs[_signature(share), _device(share)].result()
+
+    def shapes(self, *arguments: Parts) -> Any:
+        """Shapes and types of what one device makes of its share of these arguments; `start` it first."""
+        return self.made[_signature(next(zip(*arguments, strict=True)))]
+
+    def __call__(self, *arguments: Parts) -> Parts:
+        """What the function makes of these arguments, part by part."""
+        self.start(*arguments)
+        shares = list(zip(*arguments, strict=True))
+        return [self.programs[_signature(share), _device(share)].result()(*share) for share in shares]
+
+    def _begin(self, signature: Any, shares: list[Any]) -> None:
+        """Read the program from disk, or else trace it here and compile it, for the first device; load it on the
+        others."""
+        lowered: Any = None
+        if self.identity is None:
+            lowered, made = self._lower(shares[0])
+        name = key(self.identity or lowered.as_text(), shares[0], self.options)
+        found = read(name)
+        if found is None and lowered is None:
+            lowered, made = self._lower(shares[0])
+        self.made[signature] = found.made if found is not None else made
+        first = COMPILING.submit(self._first, shares[0], self.made[signature], name, found, lowered)
+        for share in shares:
+            self.programs[signature, _device(share)] = LOADING.submit(self._on, share, first)
+
+    def _lower(self, share: Any) -> tuple[Any, Any]:
+        """The program lowered for a share, and the shapes of what it returns."""
+        with TRACING, validation_enabled(False):
+            traced = self.jitted.trace(*share)
+            return traced.lower(), traced.out_info
+
+    def _first(self, share: Any, made: Any, name: str, found: Kept | None, lowered: Any) -> tuple[Any, Kept | None]:
+        """The program on the first device, and as it is kept."""
+        loaded = None if found is None else load(found, share, _device(share))
+        if loaded is not None:
+            return loaded, found
+        compiled = self._compiled(share, lowered)
+        if (packed := pack(compiled, made)) is not None:
+            write(name, packed)
+        return compiled, packed
+
+    def _on(self, share: Any, first: Future[Any]) -> Any:
+        """The program on the device of a share."""
+        compiled, packed = first.result()
+        if _device(share) in next(iter(jax.tree.leaves(compiled.input_shardings))).device_set:
+            return compiled
+        moved = None if packed is None else load(packed, share, _device(share))
+        return self._compiled(share) if moved is None else moved
+
+    def _compiled(self, share: Any, lowered: Any = None) -> Any:
+        if lowered is None:
+            with jax.enable_x64(True):
+                lowered, _ = self._lower(share)
+        return lowered.compile(self.options)
+
+
+def on_one_device(
+    function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...] = (), identity: str | None = None
+) -> Any:
+    """What a function makes of its arguments, pytrees of arrays, and of `static` values behind them; compiled once for
+    each structure and each choice of these, and kept on disk. `identity` says in words what the arguments hold beside
+    arrays; None where that is not known."""
+    return program_for(function, *arguments, static=static, identity=identity)(*arguments)
+
+
+def program_for(
+    function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...] = (), identity: str | None = None
+) -> Callable[..., Any]:
+    """The compiled program behind `on_one_device`, for arguments of these shapes."""
+    found, structure = jax.tree_util.tree_flatten_with_path(arguments)
+    leaves = [leaf for _, leaf in found]
+    if identity is not None:  # programs are kept without their arguments' names
+        identity = f"{identity} {[jax.tree_util.keystr(path) for path, _ in found]}"
+    device = jax.local_devices()[0]
+    parts = [jax.device_put(np.array(leaf), device) for leaf in leaves]
+    program = _whole(function, structure, static, identity).compiled(*parts)
+    return lambda *given: program(*(_placed(leaf, device) for leaf in jax.tree.leaves(given)))
+
+
+def _placed(leaf: Any, device: jax.Device) -> Any:
+    return leaf if isinstance(leaf, jax.Array) and leaf.committed else jax.device_put(np.array(leaf), device)
+
+
+@lru_cache(maxsize=64)
+def _whole(function: Callable[..., Any], structure: Any, static: tuple[Any, ...], identity: str | None) -> Spread:
+    def flat(*leaves: Any) -> Any:
+        return function(*jax.tree.unflatten(structure, leaves), *static)
+
+    return Spread(flat, named(f"{function.__module__} {function.__qualname__} {static}", identity), each=False)
+
+
+def named(role: str, identity: str | None) -> str | None:
+    """The identity of a program that plays this role for something of this identity."""
+    return None if identity is None else f"{role}: {identity}"
+
+
+def _device(share: Any) -> jax.Device:
+    (device,) = jax.tree.leaves(share)[0].devices()
+    return device
+
+
+def _signature(share: Any) -> Any:
+    """What a compiled program depends on: shapes and types of every array, in their places."""
+    leaves, structure = jax.tree.flatten(share)
+    return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
+
+
+def place(tree: Any, count: int | None = None) -> Parts:
+    """Copies of arrays, laid out over the local devices, or the first `count` of them, along their leading axis.
+
+    Without the copy, a device that shares the host's memory would see what the host writes there afterwards.
+    """
+    devices = jax.local_devices()[:count]
+
+    def share(array: Any, part: int) -> Any:
+        width = len(array) // len(devices)
+        return np.array(array[part * width : (part + 1) * width])
+
+    parts = [jax.tree.map(lambda array, part=part: share(array, part), tree) for part in range(len(devices))]
+    return [jax.device_put(part, device) for part, device in zip(parts, devices, strict=True)]
+
+
+def gather(parts: Parts) -> Any:
+    """Parts put together again along the leading axis, as NumPy arrays; waits for the devices."""
+    return jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *parts)
+
+
+FEW = 64  # items that take less time than it takes to load a quick program on another device
+
+
+def devices_for(count: int, width: int) -> int:
+    """How many devices it takes to have `count` items at once, with `width` on each, as far as there are so many."""
+    return max(1, min(jax.local_device_count(), -(-count // width)))
+
+
+def batches(count: int, width: int, devices: int) -> Iterator[np.ndarray]:
+    """Indices of each batch of `width` a device; the last is filled up with its own first index."""
+    total = width * devices
+    for start in range(0, count, total):
+        index = np.arange(start, min(start + total, count))
+        yield np.concatenate([index, np.repeat(index[:1], total - index.size)])
+
+
+def stream(
+    program: Spread,
+    count: int,
+    width: int,
+    devices: int,
+    arguments: Callable[[np.ndarray], tuple[Any, ...]],
+    stop: Stop | None = None,
+) -> Iterator[tuple[np.ndarray, Any]]:
+    """Indices of each batch, and what the program makes of their `arguments`, as NumPy arrays. The devices are kept one
+    batch ahead; ends early after a wish to stop."""
+    ahead = None
+    for index in batches(count, width, devices):
+        if stop is not None and stop.asked:
+            break
+        made = index, program(*(place(argument, devices) for argument in arguments(index)))
+        if ahead is not None:
+            yield ahead[0], gather(ahead[1])
+        ahead = made
+    if ahead is not None:
+        yield ahead[0], gather(ahead[1])
+
+
+def take(tree: Any, index: np.ndarray) -> Any:
+    """The items at these indices of the leading axis of every array."""
+    return jax.tree.map(lambda array: np.asarray(array)[index], tree)

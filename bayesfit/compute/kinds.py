@@ -1,0 +1,111 @@
+"""What kind of object was given, in a user's words, and one line for one of the wrong kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import xarray as xr
+
+from bayesfit.compute.errors import InputError, ResultError, SettingsError
+
+Kind = Literal["curves", "fit", "series", "law", "comparison", "dataset", "tree", "path", "list", "other"]
+WORDS: dict[Kind, str] = {
+    "curves": "curves",
+    "fit": "the result of a fit",
+    "series": "a series of datasets",
+    "law": "the result of a law",
+    "comparison": "a comparison",
+    "dataset": "a Dataset that holds no curves",
+    "tree": "a DataTree that is no result",
+}
+IN_RESULT_PLACE: dict[Kind, str] = {
+    "curves": "Fit them first: bayesfit.fit(curves)",
+    "series": "Give one of them: bayesfit.one_dataset(result, NAME)",
+    "law": "Give the fit that the law was fitted to",
+    "dataset": "Give the whole result, as bayesfit.fit returned it",
+    "list": "Give one result at a time",
+}
+IN_CURVES_PLACE: dict[Kind, str] = {
+    "fit": "Give the curves that were fitted, as bayesfit.read returned them",
+    "series": "Give the curves that were fitted, as bayesfit.read returned them",
+    "list": "Give one of them, or all as one: bayesfit.stack, bayesfit.average or bayesfit.series",
+}
+LONGEST = 40  # characters of a value that is repeated in a message
+
+
+def kind_of(given: Any) -> Kind:
+    """The kind of an object, as far as bayesfit knows kinds."""
+    if isinstance(given, xr.DataTree):
+        if "posterior" not in given.children:
+            return "tree"
+        return "series" if "steps" in given.children else "law" if "law" in given.attrs else "fit"
+    if isinstance(given, xr.Dataset):
+        return "curves" if "g2" in given else "comparison" if "elpd" in given else "dataset"
+    if isinstance(given, str | Path):
+        return "path"
+    return "list" if isinstance(given, list | tuple) else "other"
+
+
+def in_words(given: Any) -> str:
+    """What an object is: its kind where bayesfit knows it, a short value itself, else its type."""
+    kind = kind_of(given)
+    if kind in WORDS:
+        return WORDS[kind]
+    if kind == "list":
+        return f"a {type(given).__name__} of {len(given)}"
+    value = repr(str(given) if kind == "path" else given)
+    return value if len(value) <= LONGEST and "\n" not in value else f"a {type(given).__name__}"
+
+
+def expect_curves(given: Any, field: str = "curves") -> None:
+    """Refuse what is no Dataset where curves are needed.
+
+    Raises:
+        InputError: says what was given.
+    """
+    if isinstance(given, xr.Dataset):
+        return
+    known = {**IN_CURVES_PLACE, "path": f"Read it first: bayesfit.read({str(given)!r})"}
+    raise InputError(
+        f"got {in_words(given)}, expected curves as bayesfit.read or bayesfit.curves returns them",
+        field=field,
+        remedy=known.get(kind_of(given)),
+    )
+
+
+def expect_table(given: Any, field: str) -> None:
+    """Refuse what is no table, name to value; None stands for an empty one.
+
+    Raises:
+        SettingsError: says what was given.
+    """
+    if given is not None and (not isinstance(given, Mapping) or kind_of(given) != "other"):
+        remedy = "Write it as {name: value}"
+        raise SettingsError(f"got {in_words(given)}, expected a table by name", field=field, remedy=remedy)
+
+
+def expect_path(given: Any, field: str = "path") -> None:
+    """Refuse what is no path.
+
+    Raises:
+        SettingsError: says what was given.
+    """
+    if not isinstance(given, str | Path):
+        remedy = "Give one at a time" if kind_of(given) == "list" else None
+        raise SettingsError(f"got {in_words(given)}, expected the path of a file", field=field, remedy=remedy)
+
+
+def expect_result(given: Any, *kinds: Kind, field: str = "result", remedies: dict[Kind, str] | None = None) -> None:
+    """Refuse what is no result of one of these kinds; `remedies` say what to do with some others.
+
+    Raises:
+        ResultError: says what was given.
+    """
+    kind = kind_of(given)
+    if kind in kinds:
+        return
+    known = {**IN_RESULT_PLACE, "path": f"Load it first: bayesfit.load({str(given)!r})", **(remedies or {})}
+    expected = " or ".join(WORDS[kind] for kind in kinds)
+    raise ResultError(f"got {in_words(given)}, expected {expected}", field=field, remedy=known.get(kind))

@@ -1,0 +1,1 @@
+"""What was measured: curves and their checks, averages, stacks, simulation, and what a file was taken for."""

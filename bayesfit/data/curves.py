@@ -1,0 +1,314 @@
+"""The input record: g2(q_bin, tau) with its stated errors, and which points are data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bayesfit.compute.errors import InputError
+from bayesfit.compute.kinds import expect_curves
+
+CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
+BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
+WRONG = 1.5  # factor between true and stated errors from which they are called wrong
+SMALLEST_ERROR = float(np.finfo(np.float32).tiny)
+SENTINELS = (-999.0, -9999.0, -99999.0, -999999.0)
+MASKED = {
+    "masked_zero_pairs": "no photon pair was seen: g2 and g2_err are both 0",
+    "masked_error": "g2_err is zero, negative, not finite or denormal",
+    "masked_value": "g2 is not finite, or stands for a missing value (-999, -9999, ...)",
+    "masked_delay": "tau is 0",
+    "masked_skipped": "one of the first delays, left out on request",
+    "masked_range": "tau is outside tau_min to tau_max",
+}
+
+
+def curves(
+    tau: Any,
+    g2: Any,
+    g2_err: Any = None,
+    q: Any = None,
+    phi: Any = None,
+    *,
+    delays: bool = True,
+    baseline_reference: float = 1.0,
+    contrast_prior: str = CONTRAST_PRIOR,
+    baseline_prior: str | None = None,
+    skip_first: int = 0,
+    tau_min: Any = None,
+    tau_max: Any = None,
+    pipeline: str = "table",
+    file: str | None = None,
+    attrs: dict[str, str | float] | None = None,
+) -> xr.Dataset:
+    """Put plain arrays into the record that `fit` takes.
+
+    Args:
+        tau: delays (tau,), has unit s. Sorted here if they are not.
+        g2: values (q_bin, tau), or (tau,) for one curve. Masked arrays are understood.
+        g2_err: stated standard errors, same shape as `g2`. None where there are none: all are then 1, and the scale
+            that noise "scaled" infers is the standard deviation itself.
+        q: scattering vectors (q_bin,), has unit 1/angstrom. phi: azimuths (q_bin,), has unit degree.
+        delays: False where `tau` is any x coordinate, negative or zero, for a model of the form "curve".
+        baseline_reference: 1 where the values are g2, 0 where they are g2 - 1.
+        contrast_prior, baseline_prior: priors of the amplitudes for this kind of data.
+        skip_first: how many of the first delays to leave out.
+        tau_min, tau_max: delays outside this range are left out; a number or one per bin (q_bin,), has unit s.
+        pipeline: name of the pipeline whose derived quantities `fit` adds ("" for none).
+        file: where the data come from, for messages.
+        attrs: more attributes, strings or numbers.
+
+    Returns:
+        Dataset with dims (q_bin, tau): `g2`, `g2_err`, `valid` (True where the point is data and is used), counts of
+        the masked points by cause, coords `tau`, `q`, `phi`; units in attrs.
+
+    Raises:
+        InputError: shapes do not match, or nothing in the data can be used; names the field and the index.
+
+    Example:
+        >>> import numpy as np, bayesfit
+        >>> tau = np.geomspace(1e-3, 1.0, 20)
+        >>> data = bayesfit.curves(tau, 1 + 0.2 * np.exp(-20 * tau), np.full(20, 0.01), q=[0.01])
+        >>> dict(data.sizes)
+        {'q_bin': 1, 'tau': 20}
+    """
+    notes: list[str] = []
+    x = _real(tau, "tau", file, notes)
+    values = _real(g2, "g2", file, notes)
+    stated = g2_err is not None
+    errors = _real(g2_err, "g2_err", file, notes) if stated else np.ones(values.shape)
+    _check_delays(x, delays, file)
+    _check_shapes(x, values, errors, file)
+    values, errors = np.atleast_2d(values), np.atleast_2d(errors)
+    if not stated:
+        notes.append("no errors are stated: g2_err is 1 everywhere")
+    order = np.argsort(x, kind="stable")
+    x, values, errors = x[order], values[:, order], errors[:, order]
+    causes = _masks(x, values, errors, delays, skip_first)
+    causes["masked_range"] = outside(x, len(values), tau_min, tau_max, file) & ~np.any(list(causes.values()), axis=0)
+    valid = ~np.any(list(causes.values()), axis=0)
+    _check_any_left(values, errors, valid, file)
+    dims = ("q_bin", "tau")
+    data = xr.Dataset(
+        {
+            "g2": (dims, values, {"units": "1", "long_name": "intensity autocorrelation"}),
+            "g2_err": (dims, errors, {"units": "1", "long_name": "stated standard error of g2"}),
+            "valid": (dims, valid, {"long_name": "the point is data and is used"}),
+            **{name: ("q_bin", mask.sum(axis=1), {"long_name": MASKED[name]}) for name, mask in causes.items()},
+        },
+        coords={
+            "q_bin": np.arange(len(values)),
+            "tau": ("tau", x, {"units": "s" if delays else "", "long_name": "delay" if delays else "x"}),
+            "q": ("q_bin", _per_bin(q, len(values), "q", file), {"units": "1/angstrom"}),
+            "phi": ("q_bin", _per_bin(phi, len(values), "phi", file), {"units": "degree"}),
+        },
+        attrs={
+            "pipeline": pipeline if delays else "",
+            "file": "" if file is None else str(file),
+            "delays": int(delays),
+            "errors_stated": int(stated),
+            "contrast_prior": contrast_prior,
+            "baseline_prior": baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference),
+            "notes": "; ".join(notes),
+            **(attrs or {}),
+        },
+    )
+    return data
+
+
+def outside(tau: np.ndarray, bins: int, tau_min: Any, tau_max: Any, file: str | None = None) -> np.ndarray:
+    """Which delays lie outside the range of each bin (bins, tau); None on either side is no limit.
+
+    Raises:
+        InputError: a limit is negative or NaN, or there is neither one nor one per bin.
+    """
+    low = _limit(0.0 if tau_min is None else tau_min, bins, "tau_min", file)
+    high = _limit(np.inf if tau_max is None else tau_max, bins, "tau_max", file)
+    return (tau < low) & (tau_min is not None) | (tau > high)
+
+
+def _limit(given: Any, bins: int, field: str, file: str | None) -> np.ndarray:
+    """A limit of the delays [s] as (bins, 1), or (1, 1) where one holds for all bins."""
+    limit = np.atleast_1d(_real(given, field, file, []))
+    if limit.shape not in ((1,), (bins,)):
+        raise InputError(
+            f"expected one number, or one for each of {bins} bins, got {limit.shape}", file=file, field=field
+        )
+    if not np.all(limit >= 0):
+        raise InputError(f"got {limit[~(limit >= 0)][0]:g}", file=file, field=field, remedy="It is a delay, in s")
+    return limit[:, None]
+
+
+def within(data: xr.Dataset, skip_first: int = 0, tau_min: Any = None, tau_max: Any = None) -> xr.Dataset:
+    """The dataset without its first `skip_first` delays and without those outside `tau_min` to `tau_max` [s], counted
+    per bin as `masked_skipped` and `masked_range`.
+
+    Raises:
+        InputError: nothing is left, or a limit is impossible.
+    """
+    file = data.attrs.get("file") or None
+    first = np.broadcast_to(np.arange(data.sizes["tau"]) < skip_first, data.valid.shape)
+    data = _masked(data, "masked_skipped", first)
+    data = _masked(data, "masked_range", outside(data.tau.values, data.sizes["q_bin"], tau_min, tau_max, file))
+    if not data.valid.any():
+        given = {"skip_first": skip_first, "tau_min": tau_min, "tau_max": tau_max}
+        field = ", ".join(name for name, value in given.items() if value is not None and np.any(value))
+        raise InputError(f"leaves no point of {data.sizes['tau']} delays", field=field, file=file)
+    return data
+
+
+def _masked(data: xr.Dataset, cause: str, points: np.ndarray) -> xr.Dataset:
+    """The dataset with these points (q_bin, tau) masked for this cause."""
+    lost = data.valid & points
+    if not lost.any():
+        return data
+    counted = data[cause] if cause in data else xr.zeros_like(data.q_bin)
+    return data.assign({"valid": (data.valid & ~points).assign_attrs(data.valid.attrs)}).assign(
+        {cause: (counted + lost.sum("tau")).assign_attrs(long_name=MASKED[cause])}
+    )
+
+
+def by_bin(data: xr.Dataset) -> xr.Dataset:
+    """The dataset with dims (q_bin, tau), delays in order; also after the user's own `isel` of one bin, which keeps its
+    coordinates, or `where`, which makes numbers of what is true or false.
+
+    Raises:
+        InputError: it is no dataset.
+    """
+    expect_curves(data)
+    if "q_bin" not in data.dims:
+        own = [name for name, coord in data.coords.items() if coord.ndim == 0 and name != "q_bin"]
+        data = data.reset_coords(own).expand_dims("q_bin").set_coords(own)
+    if "valid" in data and data.valid.dtype != bool:
+        data = data.assign(valid=data.valid.fillna(0).astype(bool))
+    if "tau" in data.dims and data.attrs.get("delays", 1) and np.any(np.diff(data.tau) < 0):
+        data = data.sortby("tau")
+    return data.transpose("q_bin", "tau", ..., missing_dims="ignore")
+
+
+def _real(array: Any, field: str, file: str | None, notes: list[str]) -> np.ndarray:
+    """A float64 array in native byte order, masked entries as NaN."""
+    try:
+        given = np.ma.asarray(array)
+    except ValueError as error:
+        raise InputError("rows differ in length", file=file, field=field, remedy="Pad short rows with NaN") from error
+    if given.dtype.kind not in "fiu":
+        raise InputError(
+            f"expected real numbers, got {given.dtype}", file=file, field=field, remedy="Convert them to float"
+        )
+    if given.dtype.kind in "iu" or given.dtype.itemsize < 4:
+        notes.append(f"{field} was {given.dtype.name}, converted to float64")
+    return np.ma.filled(given.astype(float), np.nan)
+
+
+def _check_delays(tau: np.ndarray, delays: bool, file: str | None) -> None:
+    if tau.ndim != 1 or tau.size == 0:
+        raise InputError(f"expected delays of shape (tau,), got {tau.shape}", file=file, field="tau")
+    bad = ~np.isfinite(tau) | ((tau < 0) & delays)
+    if bad.any():
+        index = int(np.argmax(bad))
+        remedy = "Delays are positive times in s" + ("; for any x pass delays=False" if tau[index] < 0 else "")
+        raise InputError(f"index {index}: got {tau[index]:g}", file=file, field="tau", remedy=remedy)
+
+
+def _check_shapes(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, file: str | None) -> None:
+    if g2.ndim not in (1, 2) or g2.shape[-1] != tau.size:
+        turned = g2.ndim == 2 and g2.shape[0] == tau.size
+        remedy = "It looks transposed: pass g2.T" if turned else "Expected axes (q_bin, tau)"
+        raise InputError(
+            f"shape {g2.shape} does not match (q_bin, tau) with {tau.size} delays", file=file, field="g2", remedy=remedy
+        )
+    if g2.size == 0:
+        raise InputError("there are no bins", file=file, field="g2")
+    if np.atleast_2d(g2_err).shape != np.atleast_2d(g2).shape:
+        raise InputError(f"shape {g2_err.shape} differs from g2's {g2.shape}", file=file, field="g2_err")
+
+
+def _per_bin(given: Any, bins: int, field: str, file: str | None) -> np.ndarray:
+    """One number a bin, NaN where unknown; q may not be negative."""
+    if given is None:
+        return np.full(bins, np.nan)
+    array = np.atleast_1d(_real(given, field, file, []))
+    if array.shape != (bins,):
+        raise InputError(f"expected one value a bin, shape ({bins},), got {array.shape}", file=file, field=field)
+    bad = np.isinf(array) | ((array < 0) & (field == "q"))
+    if bad.any():
+        index = int(np.argmax(bad))
+        remedy = "q is a length, in 1/angstrom; NaN where unknown" if field == "q" else "phi is an angle, in degree"
+        raise InputError(f"got {array[index]:g}", file=file, field=field, bin=index, remedy=remedy)
+    return array
+
+
+def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool, skip_first: int) -> dict[str, np.ndarray]:
+    """Each masked point under one cause, the first that applies."""
+    with np.errstate(invalid="ignore"):
+        tests = {
+            "masked_skipped": np.broadcast_to(np.arange(tau.size) < skip_first, g2.shape),
+            "masked_delay": np.broadcast_to(delays & (tau == 0), g2.shape),
+            "masked_zero_pairs": (g2 == 0) & (g2_err == 0),
+            "masked_value": ~np.isfinite(g2) | (delays & np.isin(g2, SENTINELS)),
+            "masked_error": ~(np.isfinite(g2_err) & (g2_err >= SMALLEST_ERROR)),
+        }
+    taken = np.zeros(g2.shape, bool)
+    causes = {}
+    for name, test in tests.items():
+        causes[name] = test & ~taken
+        taken |= test
+    return causes
+
+
+def _check_any_left(g2: np.ndarray, g2_err: np.ndarray, valid: np.ndarray, file: str | None) -> None:
+    if valid.any():
+        return
+    if not np.isfinite(g2).any():
+        raise InputError("every value is NaN or infinite", file=file, field="g2")
+    if not (g2_err > 0).any():
+        raise InputError("no error is above zero", file=file, field="g2_err", remedy="Without errors, pass g2_err=None")
+    raise InputError("no point of any bin can be used", file=file, field="g2")
+
+
+def error_audit(data: xr.Dataset) -> dict[str, Any]:
+    """The audit of the stated errors, from the data alone: variables of each bin (q_bin,).
+
+    `error_ratio`: noise of the data over stated error, NaN where there are fewer than 5 valid points or no errors are
+    stated; near 1 where the errors are right, smaller where the noise of neighbouring delays is correlated.
+    `errors_wrong`: whether it differs from 1 by more than a factor 1.5 and by more than 3 of its own standard errors.
+    """
+    ratio, sd = error_ratio(data)
+    with np.errstate(invalid="ignore", divide="ignore"):  # unknown, or neighbours that are all equal
+        distance = np.abs(np.log(ratio))
+        wrong = (distance > np.log(WRONG)) & (distance > 3.0 * sd)
+    return {
+        "error_ratio": ("q_bin", ratio, {"long_name": "true noise over stated error, from the data"}),
+        "errors_wrong": ("q_bin", wrong, {"long_name": "the stated errors are wrong by more than half"}),
+    }
+
+
+def error_ratio(data: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """True noise over stated error of each bin (q_bin,), without any model, and the relative standard error of that.
+
+    The robust spread (1.4826 times the median absolute value) of z_i, the difference of a valid point from the line
+    through its two neighbours (in the logarithm of the delay), over its stated error (Gasser, Sroka & Jennen-Steinmetz
+    1986), so that a decay hardly counts.
+    """
+    tau = data.tau.values
+    x = np.log(np.where(tau > 0, tau, np.nan)) if data.attrs.get("delays", 1) else tau
+    rows = zip(data.g2.values, data.g2_err.values, data.valid.values, strict=True)
+    stated = bool(data.attrs.get("errors_stated", 1))
+    found = [_neighbour_spread(x[valid], g2[valid], g2_err[valid]) for g2, g2_err, valid in rows]
+    ratio, sd = np.reshape(found, (-1, 2)).T
+    return np.where(stated, ratio, np.nan), sd
+
+
+def _neighbour_spread(x: np.ndarray, g2: np.ndarray, g2_err: np.ndarray) -> tuple[float, float]:
+    if g2.size < 5:
+        return math.nan, math.nan
+    width = x[2:] - x[:-2]
+    share = np.where(width > 0, (x[2:] - x[1:-1]) / np.where(width > 0, width, 1.0), 0.5)
+    difference = g2[1:-1] - share * g2[:-2] - (1.0 - share) * g2[2:]
+    error = np.sqrt(g2_err[1:-1] ** 2 + (share * g2_err[:-2]) ** 2 + ((1.0 - share) * g2_err[2:]) ** 2)
+    z = difference / error
+    return float(1.4826 * np.median(np.abs(z))), float(1.35 / math.sqrt(z.size))

@@ -1,0 +1,1 @@
+"""May it be believed: predictive checks, convergence, identification, links between bins, cross-validation."""

@@ -1,0 +1,129 @@
+"""What to try where the residuals refute a fit: another noise model, a range of delays, or another model.
+
+Noise models stand in one order, and advice only goes up in it: a model that was tried, and whatever was left behind on
+the way to it, is never named again. A range only ever gets narrower. Whoever follows advice comes to its end therefore,
+whatever the data are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from scipy import special
+
+from bayesfit.modelling.noise import CORRELATED, NOISES, SPECKLE
+
+ORDER = ("stated", "scaled", "inferred", "smooth", "robust", "speckle", "correlated")
+SINGLE = {"p_chi2": "scaled", "p_trend": "smooth", "p_tails": "robust"}  # correlations have two noise models
+CORRELATIONS = (SPECKLE.name, CORRELATED.name)
+ALTERNATING, RISING, EXACT = "alternating", "rising", "exact"  # faults that no noise model describes
+REMEDIES = {
+    "p_chi2": "another model",
+    "p_trend": "a range of delays or another model",
+    "p_tails": "a range of delays without that point, or another model",
+    "p_correlation": "another model or a range of delays",
+    ALTERNATING: "a model of fewer parameters",
+    RISING: "another model or a range of delays",
+}
+
+FEWEST_BINS = 5
+CLEAR = 3.0  # standard errors
+ALIKE = 0.5  # share of the bins that must have a fault for it to be the dataset's
+POOLED = {
+    "p_tails": "points lie far off too often",
+    "p_trend": "the residuals' size changes with the delay",
+    "p_chi2": "the residuals are not of the stated size",
+}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to try, in `words`, "" where nothing is wrong; the noise model, "" where none is named; and the smallest
+    delay to keep, in s, 0 where no range is named. It names one of the two at most."""
+
+    words: str = ""
+    noise: str = ""
+    tau_min: float = 0.0
+
+
+NOTHING = Advice()
+
+
+def without_first(tau_min: float, where: str = "") -> Advice:
+    """To leave out the delays below `tau_min`; `where` says in how many bins."""
+    return Advice(f"the first delays alone are off{where}: leave them out, --set tau_min={tau_min:.12g}", "", tau_min)
+
+
+def advise(faults: Mapping[str, float], noise: str, evidence: float, delays: bool, tau_min: float = 0.0) -> Advice:
+    """What to try against the gravest fault that anything helps against.
+
+    Args:
+        faults: name of each check that failed to its p-value; `ALTERNATING`, `RISING` or `EXACT` may be among them.
+        noise: the noise model in use.
+        evidence: log likelihood of correlations as "speckle" has them less that as "correlated" has them.
+        delays: whether the data are of delays.
+        tau_min: from which delay on the curve fits, where only the first delays are off; else 0.
+    """
+    if not faults:
+        return NOTHING
+    if EXACT in faults:
+        return Advice("fit measured data, or add noise to these")
+    if tau_min > 0:
+        return without_first(tau_min)
+    gravest = sorted(faults, key=lambda fault: (fault != "p_chi2", faults[fault]))  # all others infer a scale too
+    for fault in gravest:
+        if cure := _cure(fault, noise, evidence, delays):
+            return Advice(f"try noise '{cure}' or another model", cure)
+    remedy = REMEDIES[gravest[0]]
+    return Advice(f"no noise model here describes that{_beside(gravest[0], noise)}: try {remedy}")
+
+
+def _cure(fault: str, noise: str, evidence: float, delays: bool) -> str:
+    """The noise model that describes a fault, above the one in use; "" where there is none."""
+    likelier = CORRELATIONS[0] if evidence >= 0 else CORRELATIONS[1]
+    cure = likelier if fault == "p_correlation" else SINGLE.get(fault, "")
+    above = ORDER[ORDER.index(noise) + 1 :] if noise in ORDER else ()
+    return cure if cure in above and (delays or not NOISES[cure].delays) else ""
+
+
+def _beside(fault: str, noise: str) -> str:
+    """That a fault has a noise model, but none that has what the one in use has."""
+    own = CORRELATIONS if fault == "p_correlation" else (SINGLE.get(fault, ""),)
+    return "" if noise in own or not any(own) else f" beside what '{noise}' has"
+
+
+def over_all(diagnostics: xr.Dataset, noise: str = "scaled", delays: bool = True) -> tuple[str, Advice]:
+    """What the residuals of all bins together refute, in words, and what to try; "" where nothing.
+
+    A fault too small for any one bin shows in the mean of the neighbours' correlation over all bins, whose standard
+    error is one over the root of the number of points, or in the p-values of all bins together (Stouffer 1949; those of
+    posterior predictive checks lie closer to 1/2 than uniform ones, so that this is cautious). First delays that are
+    off in most of the bins are off by the instrument, in all of them.
+    """
+    words, faults = _pooled(diagnostics)
+    asking = diagnostics.tau_min_to_try.values > 0
+    judged = int((diagnostics.points > 0).sum())
+    if asking.any() and asking.sum() >= ALIKE * judged:
+        return words, without_first(float(diagnostics.tau_min_to_try.max()), f" in {asking.sum()} of {judged} bins")
+    return words, advise(faults, noise, float(diagnostics.speckle_evidence.sum()), delays)
+
+
+def _pooled(diagnostics: xr.Dataset) -> tuple[str, dict[str, float]]:
+    """The first fault that all bins together have, in words and by name; "" where there is none."""
+    done = diagnostics.p_correlation.notnull().values
+    if done.sum() < FEWEST_BINS:
+        return "", {}
+    points = diagnostics.points.values[done]
+    correlation = np.sum(points * diagnostics.residual_correlation.values[done]) / np.sum(points)
+    sd = 1.0 / np.sqrt(np.sum(points))
+    if abs(correlation) > CLEAR * sd:
+        words = f"over all bins, neighbouring residuals correlate ({correlation:.3f} ± {sd:.1g})"
+        return words, {"p_correlation" if correlation > 0 else ALTERNATING: 0.0}
+    for name, words in POOLED.items():
+        p = np.clip(diagnostics[name].values[done], 1e-12, 1.0 - 1e-12)
+        if -np.sum(special.ndtri(p)) / np.sqrt(p.size) > CLEAR:
+            return f"over all bins, {words}", {name: 0.0}
+    return "", {}

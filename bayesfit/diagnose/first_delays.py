@@ -1,0 +1,114 @@
+"""Whether the first delays alone are off: dead time and afterpulsing of a detector, or a correlator's first channels.
+
+Off points spoil the fit of all others, so that its residuals do not tell how many they are. Therefore bins whose
+farthest point is an early one are fitted again by least squares without the first one, two, three, ... delays, until
+those next to be left out lie on the curve of the rest, and those left out far from it (the mean-shift outlier model:
+Cook & Weisberg, Residuals and Influence in Regression (1982), ch. 2).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from bayesfit.compute.devices import FEW, Spread, devices_for, named, stream, take
+from bayesfit.compute.work import Stop
+from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.prepare import Problem
+from bayesfit.sample.least_squares import point_estimates
+
+EARLY = 0.25  # share of a bin's points among which those that are off must be
+FEWEST = 16  # points
+FAR = 3.5  # sd of the farthest point, for a bin to be looked at, and of the next ones, for them to be off as well
+CLEARLY = 6.0  # sd of the first point from the curve of the rest
+NEXT = 5  # points
+SMALLER = 0.6  # the rest's variance about its curve, over that of all points, at most
+BINS = 64
+
+Array = np.ndarray
+
+
+def first_good_delays(problem: Problem, usable: Array, keys: Array, scores: dict[int, Array]) -> Array:
+    """From which delay on each bin fits, where only its first ones are off (usable,); else 0.
+
+    Args:
+        usable, keys: the bins that were sampled, and the keys of their random numbers.
+        scores: place among the usable bins to normal scores (draw, point) of its valid points.
+    """
+    found = np.zeros(usable.size)
+    places = [place for place, score in scores.items() if _early(score)]
+    trials = [(place, count) for place in places for count in _counts(scores[place].shape[1])]
+    if not trials:
+        return found
+    place, count = np.array(trials).T
+    bins = take(problem.bins, usable[place])
+    off = _distances(problem.posterior, bins, keys[place], count)
+    for one in places:
+        rows = np.flatnonzero(place == one)
+        valid = bins.valid[rows[0]]
+        found[one] = _first_good(off[rows][:, valid], count[rows], bins.tau[rows[0], valid])
+    return found
+
+
+def _early(scores: Array) -> bool:
+    """Whether the farthest point of a bin is one of the first, and far off."""
+    mean = np.abs(scores.mean(axis=0)) if scores.size else np.zeros(0)
+    return bool(mean.size >= FEWEST and np.argmax(mean) < EARLY * mean.size and np.max(mean) > FAR)
+
+
+def _counts(points: int) -> Array:
+    """How many first points to leave out, in turn: none, each number up to 8, and then by about a tenth more."""
+    most = int(EARLY * points)
+    counts = np.concatenate([np.arange(8), np.geomspace(8, 8 * 1.1**60, 61).astype(int)])
+    return np.unique(counts[counts <= most])
+
+
+def _distances(posterior: Posterior, bins: Bin, keys: Array, count: Array) -> Array:
+    """Distances (trial, tau) of all points from the least-squares curve without the first `count` valid ones, in stated
+    errors."""
+    kept = bins.valid & (np.cumsum(bins.valid, axis=1) > count[:, None])
+    rest = bins._replace(valid=kept, y=np.where(kept, bins.y, 0.0), unit=np.where(kept, bins.unit, 0.0))
+    values = point_estimates(posterior, rest, keys, lambda progress: None, Stop()).solution.values
+    devices = devices_for(len(count), FEW)
+    parts = stream(
+        _residual(posterior),
+        len(count),
+        BINS,
+        devices,
+        lambda index: (take(bins, index), {name: array[index] for name, array in values.items()}),
+    )
+    return np.concatenate([part for _, part in parts])[: len(count)]
+
+
+@lru_cache(maxsize=32)
+def _residual(posterior: Posterior) -> Spread:
+    def one(bin: Bin, values: dict[str, Any]) -> Any:
+        return bin.y - posterior.mean(values, bin) * bin.unit
+
+    return Spread(one, named("residual", posterior.identity))
+
+
+def _first_good(off: Array, counts: Array, tau: Array) -> float:
+    """The shortest decimal between the last delay to be left out and the first to be kept; 0 where the first delays are
+    not what is wrong. `off` (trial, point) of the valid points, of which each trial left out the first `counts`."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rest = [np.sqrt(np.mean(row[count:] ** 2)) for row, count in zip(off, counts, strict=True)]
+        for row, count, sd in zip(off[1:], counts[1:], rest[1:], strict=True):
+            following = row[count : count + NEXT] / sd
+            on = np.all(np.abs(following) < FAR) and abs(np.sum(following)) < FAR * np.sqrt(NEXT)
+            if on:
+                clear = np.max(np.abs(row[:count])) > CLEARLY * sd and sd**2 < SMALLER * rest[0] ** 2
+                return shortest_between(tau[count - 1], tau[count]) if clear else 0.0
+    return 0.0
+
+
+def shortest_between(low: float, high: float) -> float:
+    """The number of fewest digits that is above `low` and not above `high`, positive numbers."""
+    for digits in range(1, 18):
+        step = 10.0 ** (np.floor(np.log10(high)) - digits + 1)
+        number = float(f"{np.floor(high / step) * step:.{digits}g}")
+        if low < number <= high:
+            return number
+    return high

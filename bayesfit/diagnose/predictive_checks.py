@@ -1,0 +1,111 @@
+"""Posterior predictive checks of one bin: do its residuals scatter as the noise model says?
+
+Where mean curve and noise are right, the normal scores of the residuals at each posterior draw are independent standard
+normal variables, so that the replicated statistic's distribution is known and needs no simulation. Each p-value is the
+median over the draws of the probability that a replicate is as extreme (Gelman, Meng & Stern 1996, who take the mean; a
+few draws far from the data would make that insensitive).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import special, stats
+
+from bayesfit.modelling.noise import CORRELATED, SPECKLE, share_at
+
+FEWEST_POINTS = 8
+FEWEST_FOR_KURTOSIS = 20
+
+SHARES = (0.2, 0.5, 0.8, 0.95)
+RANGES = (0.03, 0.1, 0.3, 1.0)  # decades
+TIMES = 6  # over the delay window
+
+TINY = np.finfo(float).tiny
+
+CHECKS = {
+    "p_chi2": "probability of a sum of squared residuals as far from its expectation, under the noise model",
+    "p_correlation": "probability of residuals of neighbouring delays that correlate as strongly",
+    "p_tails": "probability of tails as heavy, or of a point as far out",
+    "p_trend": "probability of residuals that grow or shrink as much with the delay",
+}
+
+
+def check(scores: np.ndarray) -> dict[str, float]:
+    """The p-values named in `CHECKS`, from the normal scores (draw, point) of one bin's valid points in order of delay;
+    NaN where there are too few points."""
+    if scores.shape[1] < FEWEST_POINTS or not np.all(np.isfinite(scores)):
+        return dict.fromkeys(CHECKS, float("nan"))
+    values = (_chi2(scores), _correlation(scores), _tails(scores), _trend(scores))
+    return dict(zip(CHECKS, (float(np.median(p)) for p in values), strict=True))
+
+
+def speckle_evidence(scores: np.ndarray, valid: np.ndarray, tau: np.ndarray) -> np.ndarray:
+    """How much likelier the scores (bin, tau) of the `valid` points at delays `tau` make correlations as noise
+    "speckle" has them than as "correlated" has them (bin,): the difference of their log likelihoods, each at its best
+    strength and range of a few, with the scale profiled out."""
+    share, length = map(np.ravel, np.meshgrid(SHARES, RANGES))
+    memory = np.exp(-CORRELATED.layout(tau) / length)
+    log_range = _likelihoods(scores, valid, np.broadcast_to(share, memory.shape), memory)
+    share, time = map(np.ravel, np.meshgrid(SHARES, np.geomspace(tau[0], tau[-1], TIMES, endpoint=False)))
+    gap, spacing = SPECKLE.layout(tau).T[:, :, None]
+    speckle = _likelihoods(scores, valid, share_at(share, spacing), np.exp(-gap / time))
+    return np.max(speckle, axis=1) - np.max(log_range, axis=1)
+
+
+def _likelihoods(scores: np.ndarray, valid: np.ndarray, share: np.ndarray, memory: np.ndarray) -> np.ndarray:
+    """Log likelihoods (bin, chain) of scores (bin, tau) under several chains as `_chain` defines them, from the share
+    and the memory (tau, chain); the scale is profiled out, and what they have in common is left out."""
+    shape = len(scores), share.shape[1]
+    mean, variance, square, volume = np.zeros(shape), np.ones(shape), np.zeros(shape), np.zeros(shape)
+    for place, load in enumerate(np.sqrt(share)):
+        mean, variance = memory[place] * mean, 1.0 - memory[place] ** 2 * (1.0 - variance)
+        total = share[place] * variance + 1.0 - share[place]
+        here = valid[:, place, None]
+        off = np.where(here, scores[:, place, None] - load * mean, 0.0)
+        square, volume = square + off**2 / total, volume + here * np.log(total)
+        gain = here * load * variance / total
+        mean, variance = mean + gain * off, (1.0 - gain * load) * variance
+    return -0.5 * (valid.sum(axis=1)[:, None] * np.log(np.maximum(square, TINY)) + volume)
+
+
+def neighbour_correlation(scores: np.ndarray) -> np.ndarray:
+    """Correlation of neighbouring scores at each draw (draw,)."""
+    total = np.sum(scores**2, axis=1)
+    return np.sum(scores[:, 1:] * scores[:, :-1], axis=1) / np.where(total > 0, total, 1.0)
+
+
+def _chi2(scores: np.ndarray) -> np.ndarray:
+    """Two-sided, of a chi-square variable with a degree of freedom a point."""
+    total, count = np.sum(scores**2, axis=1), scores.shape[1]
+    return 2.0 * np.minimum(stats.chi2.sf(total, count), stats.chi2.cdf(total, count))
+
+
+def _correlation(scores: np.ndarray) -> np.ndarray:
+    """Two-sided; the first serial correlation of n independent normal variables of known mean has mean 0 and variance
+    (n - 1) / (n (n + 2)) (Moran 1948). Further lags would add nothing: a fit takes slow waves away."""
+    count = scores.shape[1]
+    sd = np.sqrt((count - 1) / (count * (count + 2.0)))
+    return 2.0 * special.ndtr(-np.abs(neighbour_correlation(scores)) / sd)
+
+
+def _tails(scores: np.ndarray) -> np.ndarray:
+    """The smaller of two p-values, of the farthest point and of the kurtosis (Anscombe & Glynn 1983), times 2
+    (Bonferroni); the latter sees outliers that have widened the noise's scale."""
+    count = scores.shape[1]
+    farthest = -np.expm1(count * np.log1p(-2.0 * special.ndtr(-np.max(np.abs(scores), axis=1))))
+    if count < FEWEST_FOR_KURTOSIS:
+        return farthest
+    kurtosis = stats.kurtosistest(scores, axis=1, alternative="greater").pvalue
+    return np.minimum(2.0 * np.minimum(farthest, kurtosis), 1.0)
+
+
+def _trend(scores: np.ndarray) -> np.ndarray:
+    """Two-sided, of the slope of the squared residuals over the delays' order (the score test of Cook & Weisberg 1983).
+
+    The slope's variance and fourth cumulant are those of chi-square variables, 2 and 48; it is taken for a Student-t
+    that has them.
+    """
+    places = np.arange(scores.shape[1]) - (scores.shape[1] - 1) / 2.0
+    slope = (scores**2 - 1.0) @ places / np.sqrt(2.0 * np.sum(places**2))
+    freedom = 4.0 + 0.5 * np.sum(places**2) ** 2 / np.sum(places**4)
+    return 2.0 * stats.t.sf(np.abs(slope) * np.sqrt(freedom / (freedom - 2.0)), freedom)

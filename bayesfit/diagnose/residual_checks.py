@@ -1,0 +1,80 @@
+"""Do bins follow what they are said to have in common? Their residuals from it, in standard deviations, are standard
+normal where they do: too large a sum of squares refutes it, a single bin too far off, or an order in q. Joint fits and
+laws in two stages are judged by these alike."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+from bayesfit.diagnose.verdict import LEAST_P
+
+FEWEST_IN_ORDER = 6  # bins
+SHUFFLES = 1999
+NAMED = 3  # bins in a reason
+
+Array = np.ndarray
+
+NUMBERS = {
+    "chi2": "sum of the squares of the bins' residuals from what they have in common",
+    "freedom": "degrees of freedom of chi2",
+    "p_chi2": "probability of so large a sum of squares",
+    "p_farthest": "probability of a bin so far off",
+    "p_order": "probability that bins next to each other in q deviate so much alike",
+}
+P_VALUES = tuple(name for name in NUMBERS if name.startswith("p_"))
+BETTER = {"diffusion": ", as 'diffusion_extrapolated'"}
+
+
+def numbers_of(residual: Array, inferred: int, q: Array) -> dict[str, float]:
+    """The numbers of `NUMBERS`, from residuals (q_bin,) about a link or law of which so many numbers are inferred."""
+    squares, freedom = float(np.sum(residual**2)), residual.size - inferred
+    alone = min(2.0 * stats.norm.sf(np.max(np.abs(residual))), 1.0 - 1e-12)
+    return {
+        "chi2": squares,
+        "freedom": float(freedom),
+        "p_chi2": float(stats.chi2.sf(squares, freedom)) if freedom > 0 else np.nan,
+        "p_farthest": float(-np.expm1(residual.size * np.log1p(-alone))),
+        "p_order": p_order(residual[np.argsort(q, kind="stable")]) if np.all(q > 0) else np.nan,
+    }
+
+
+def p_order(residual: Array) -> float:
+    """Share of random orders in which neighbours differ by as little (von Neumann's ratio), (q_bin,) in order of q."""
+    if residual.size < FEWEST_IN_ORDER:
+        return np.nan
+
+    def roughness(x: Array) -> Array:
+        return np.sum(np.diff(x, axis=-1) ** 2, axis=-1)
+
+    shuffled = np.random.default_rng(0).permuted(np.tile(residual, (SHUFFLES, 1)), axis=1)
+    return float((1 + np.sum(roughness(shuffled) <= roughness(residual))) / (1 + SHUFFLES))
+
+
+def refuted(words: str, remedy: str, numbers: dict[str, float], residual: Array, bins: Array) -> str:
+    """In words what the residuals refute, with the bins (q_bin,) that are farthest off; "" where they refute nothing.
+
+    Args:
+        words: what does not hold, if they do; `remedy`: what to try then.
+    """
+    said = []
+    if numbers["p_chi2"] < LEAST_P:
+        said.append(f"chi2 {numbers['chi2']:.3g} for {numbers['freedom']:.0f} (p {numbers['p_chi2']:.1g})")
+    if numbers["p_farthest"] < LEAST_P:
+        said.append(f"a bin far off (p {numbers['p_farthest']:.1g})")
+    if numbers["p_order"] < LEAST_P:
+        said.append(f"residuals that go with q (p {numbers['p_order']:.1g})")
+    return f"{words}: {', '.join(said)}; farthest {', '.join(farthest(residual, bins))}; try {remedy}" if said else ""
+
+
+def law_refuted(parameter: str, law: str, scatter: bool) -> tuple[str, str]:
+    """What does not hold where residuals refute a law, and what to try."""
+    described = f"{law} with scatter" if scatter else law
+    another = "another law" + BETTER.get(law, "")
+    return f"{parameter} does not follow the law {described!r}", another if scatter else f"scatter or {another}"
+
+
+def farthest(residual: Array, bins: Array, most: int = NAMED) -> list[str]:
+    """The bins with the largest residuals, in words."""
+    order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:most]
+    return [f"bin {bins[place]} ({residual[place]:+.1f} sd)" for place in order if np.isfinite(residual[place])]

@@ -1,0 +1,71 @@
+"""What a law in q is: how a parameter of the curve depends on the scattering vector, and the law's own parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesfit.compute.errors import InputError, SettingsError
+from bayesfit.modelling.model import RESERVED, Parameter
+
+Program = Callable[[Any, Any], Any]
+KEPT = RESERVED | {"scatter"}
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A law in q.
+
+    Args:
+        name: how users call it.
+        program: NumPyro program `(q, tau) -> value`. It samples the law's parameters, scalars, with
+            `numpyro.sample(name, prior)`, may add others by `numpyro.deterministic`, and returns the value at each q,
+            shape (q,). `q` (1/angstrom) holds the bins in use and a fine grid over their range, `tau` (s) the delays.
+            Priors are proper and may depend on the smallest and largest q and tau, never on measured values.
+        parameters: the parameters, sampled and deterministic, described. Left out, they carry their names alone.
+        q_range: smallest and largest q (1/angstrom) at which the law is known; None where it is known everywhere.
+        description, formula, reference: the law in words.
+
+    Raises:
+        SettingsError: a field breaks the contract; the message names the law.
+    """
+
+    name: str
+    program: Program
+    parameters: tuple[Parameter, ...] = ()
+    description: str = ""
+    formula: str = ""
+    reference: str = ""
+    q_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.program):
+            raise SettingsError("program must be a function of q and tau", field=f"law {self.name!r}")
+        for parameter in self.parameters:
+            if parameter.name in KEPT or not parameter.name.isidentifier():
+                raise SettingsError(
+                    f"parameter name {parameter.name!r} is reserved or no plain word",
+                    field=f"law {self.name!r}",
+                    remedy="Choose another name",
+                )
+
+    def knows(self, q: np.ndarray) -> np.ndarray:
+        """At which q (q_bin,), 1/angstrom, the law is known."""
+        low, high = self.q_range or (0.0, np.inf)
+        return (q > 0.0) & (q >= low) & (q <= high)
+
+    def check_range(self, q: np.ndarray, field: str) -> None:
+        """Raise InputError where the law is not known at some bin's q (q_bin,), 1/angstrom; NaN counts for nothing."""
+        if self.q_range is None:
+            return
+        low, high = self.q_range
+        for bin in np.flatnonzero((q < low) | (q > high))[:1]:
+            raise InputError(
+                f"q = {q[bin]:.4g} 1/angstrom is outside the law's table, {low:.4g} to {high:.4g}",
+                field=field,
+                bin=int(bin),
+                remedy="Extend the table, or leave the bin out by isel(q_bin=...)",
+            )

@@ -1,0 +1,105 @@
+"""The contract that a model file fulfils: a NumPyro program for one bin, and a page of words about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bayesfit.compute.errors import ModelError
+
+Program = Callable[[Any], Any]
+RESERVED = frozenset({"chain", "draw", "q_bin", "tau", "q", "phi", "g2", "g2_err", "valid"})
+AMPLITUDES = ("contrast", "baseline")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter as people meet it: `name`, `unit`, `latex` label, one line of `description`."""
+
+    name: str
+    unit: str = ""
+    latex: str = ""
+    description: str = ""
+
+
+CONTRAST = Parameter("contrast", "", r"C", "height of the decay of g2 above its baseline")
+BASELINE = Parameter("baseline", "", r"B", "value of g2 at delays long after the decay")
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A curve model: the shape of one bin's curve and the priors of its parameters.
+
+    A model file holds one as `model`, or a function `make` of options that returns one, or both; a file with `make`
+    alone says what its models are in `description` and `formula`.
+
+    Args:
+        name: how users call it.
+        program: NumPyro program `tau -> curve`, both of shape (tau,). It samples each parameter, a scalar, with
+            `numpyro.sample(name, prior)`, and may add others by `numpyro.deterministic`. Priors may depend on `tau`
+            (its smallest and largest value), never on the measured values.
+        parameters: the sampled parameters, described. Left out, they carry the names of the sample sites alone.
+        form: "siegert" where the program returns |g1|^2, so that the engine adds contrast, baseline and noise;
+            "curve" where it returns the whole mean curve of any y = f(x).
+        start: one mapping of parameter name to start value for the point estimate, or several of them. Without it
+            the engine looks for starts over the prior.
+        description, formula, reference: the page of physics, in words.
+        options: all that the `make` of a model file made it of, as numbers, text, lists and mappings of these, so that
+            a result can state them and the same model be made again.
+
+    Raises:
+        ModelError: a field breaks the contract; the message names the model and the parameter.
+    """
+
+    name: str
+    program: Program
+    parameters: tuple[Parameter, ...] = ()
+    form: Literal["siegert", "curve"] = "siegert"
+    start: Mapping[str, float] | tuple[Mapping[str, float], ...] = ()
+    description: str = ""
+    formula: str = ""
+    reference: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not callable(self.program):
+            raise ModelError("program must be a function of tau", field=f"model {self.name!r}")
+        if self.form not in ("siegert", "curve"):
+            raise ModelError(f"form must be 'siegert' or 'curve', got {self.form!r}", field=f"model {self.name!r}")
+        try:
+            json.dumps(self.options)
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"options cannot be stated: {error}", field=f"model {self.name!r}") from error
+        names = [parameter.name for parameter in self.parameters]
+        for name in names:
+            check_name(self, name)
+            if names.count(name) > 1:
+                raise ModelError(f"parameter {name!r} is listed twice", field=f"model {self.name!r}")
+
+    @property
+    def starts(self) -> tuple[Mapping[str, float], ...]:
+        """The start values as a tuple of mappings, empty where the model gives none."""
+        if isinstance(self.start, Mapping):
+            return (self.start,)
+        return tuple(self.start)
+
+
+def check_name(model: Model, name: str) -> None:
+    """Refuse a site name that cannot stand in a result.
+
+    Raises:
+        ModelError: the name is reserved, is no identifier, or is an amplitude that the engine adds itself.
+    """
+    taken = RESERVED | (set(AMPLITUDES) if model.form == "siegert" else set())
+    if name in taken:
+        raise ModelError(
+            f"parameter name {name!r} is reserved", field=f"model {model.name!r}", remedy="Choose another name"
+        )
+    if not name.isidentifier():
+        raise ModelError(
+            f"parameter name {name!r} is not a plain word",
+            field=f"model {model.name!r}",
+            remedy="Use letters, digits and underscores, no '/'",
+        )

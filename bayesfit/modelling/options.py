@@ -1,0 +1,38 @@
+"""Calls a maker of models or laws with the options that a user names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from bayesfit.compute.errors import SettingsError, nearest
+
+
+def call(make: Callable[..., Any], options: Mapping[str, Any], field: str, remedy: str) -> Any:
+    """What `make(**options)` returns; the remedy is for an option that is missing, with `{option}` for its name.
+
+    Raises:
+        SettingsError: `make` has no such option, or needs one that is not given.
+    """
+    takes = signature(make).parameters
+    for option in options:
+        if option not in takes:
+            raise SettingsError(f"has no option {option!r}", field=field, remedy=nearest(option, takes))
+    for option, parameter in takes.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise SettingsError(f"needs the option {option!r}", field=field, remedy=remedy.format(option=option))
+    return make(**options)
+
+
+def plain(value: Any) -> Any:
+    """Options in lists, numbers and text, as JSON can hold them."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value if isinstance(value, str | int | float) or value is None else str(value)

@@ -1,0 +1,193 @@
+"""Settings, validated: from Python, from a TOML file, and from `key=value` on the command line."""
+
+from __future__ import annotations
+
+import json
+import numbers
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from bayesfit.compute.errors import SettingsError, nearest
+
+
+def _plain_integer(value: Any) -> Any:
+    """NumPy's integers as Python's; booleans and all else as they are."""
+    return int(value) if isinstance(value, numbers.Integral) and not isinstance(value, bool) else value
+
+
+def _as_tuple(value: Any) -> Any:
+    """A list, or one word, as a tuple."""
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+TYPES = ("str", "dict[str,any]")  # what pydantic calls the kinds of a value that may be of either
+Integer = Annotated[int, BeforeValidator(_plain_integer)]
+
+
+TOGETHER = ("together", "names", "carry", "level")  # settings of several files as one
+READING = ("skip_first", "tau_min", "tau_max", "columns", "units", "layout", "sheet", "optics")  # of what a file holds
+Delay = Annotated[float, Field(ge=0)] | list[Annotated[float, Field(ge=0)]]  # one, or one per bin; has unit s
+
+
+class Strict(BaseModel):
+    """Frozen, and refusing what it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def __init__(self, /, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise _explained(error, type(self)) from None
+
+
+class FitSettings(Strict):
+    """How a dataset is fitted, whatever its model."""
+
+    noise: str = "scaled"
+    chains: Annotated[Integer, Field(ge=1, le=64)] = 4
+    draws: Annotated[Integer, Field(ge=4, le=1_000_000)] = 500
+    warmup: Annotated[Integer, Field(ge=20, le=1_000_000)] = 50
+    target_ess: Annotated[float, Field(ge=0)] = 400.0
+    seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
+    target_accept: Annotated[float, Field(gt=0, lt=1)] = 0.6
+    include: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
+    method: Literal["nuts", "svi"] = "nuts"
+
+
+class RunSettings(FitSettings):
+    """All that a run of a pipeline can be told; the keys of a TOML file."""
+
+    model: str | dict[str, Any] | None = None
+    pipeline: str | None = None
+    skip_first: Annotated[Integer, Field(ge=0)] = 0
+    tau_min: Delay | None = None
+    tau_max: Delay | None = None
+    columns: dict[str, str | int] = {}
+    units: dict[str, str] = {}
+    layout: str | None = None
+    sheet: str | int | None = None
+    optics: dict[str, float | int] = {}
+    priors: dict[str, str | dict[str, Any]] = {}
+    fixed: dict[str, float | int | list[float | int]] = {}
+    across: dict[str, str | dict[str, Any]] = {}
+    sample: dict[str, str | float | int | dict[str, Any]] = {}
+    together: Literal["average", "stack", "average_stack", "series"] | None = None
+    names: Annotated[tuple[str | float | int, ...] | None, BeforeValidator(_as_tuple)] = None
+    carry: Annotated[float, Field(ge=1)] | None = None
+    level: Annotated[float, Field(ge=0, lt=0.5)] = 1e-3
+
+    @property
+    def for_fit(self) -> dict[str, Any]:
+        """The keyword arguments of `bayesfit.fit`, the model aside."""
+        return self.model_dump(exclude={"model", "pipeline", "sample", *READING, *TOGETHER})
+
+    @property
+    def for_read(self) -> dict[str, Any]:
+        """The keyword arguments of `bayesfit.read`."""
+        return self.model_dump(include={"pipeline", *READING})
+
+
+def _explained(error: ValidationError, kind: type[BaseModel]) -> SettingsError:
+    """The first complaint, in one line."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"][:2] if part not in TYPES)
+    if first["type"] == "extra_forbidden":
+        return SettingsError("unknown setting", field=field, remedy=nearest(field, kind.model_fields))
+    return SettingsError(f"{first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}", field=field)
+
+
+def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **given: Any) -> RunSettings:
+    """Settings of a run: a TOML file, overridden by `key=value` assignments, overridden by what is given.
+
+    Raises:
+        SettingsError: the file cannot be read, a key is unknown or doubled, or a value is impossible.
+    """
+    table = _toml(path) if path is not None else {}
+    table = assigned(assignments, table)
+    given = {key: value for key, value in given.items() if value is not None}
+    if "model" in given:
+        given["model"] = _with_options(given["model"], table.get("model"))
+    table.update(given)
+    try:
+        return _suited(RunSettings(**table))
+    except SettingsError as error:
+        if path is None:
+            raise
+        raise SettingsError(str(error), file=path) from None
+
+
+def _with_options(name: str, known: Any) -> str | dict[str, Any]:
+    """A model's name with the options that stand beside it, or beside none."""
+    if isinstance(known, Mapping) and known.get("name", name) == name:
+        return {**known, "name": name}
+    return name
+
+
+def _suited(settings: RunSettings) -> RunSettings:
+    """Refuse settings of several files as one where they have no effect."""
+    if settings.carry is not None and settings.together != "series":
+        raise SettingsError("is of a series", field="carry", remedy='Set together = "series"')
+    if "level" in settings.model_fields_set and settings.together not in ("average", "average_stack"):
+        raise SettingsError("is of averages", field="level", remedy='Set together = "average"')
+    if settings.names is not None and settings.together is None:
+        raise SettingsError("are of several files as one", field="names", remedy='Set together = "series"')
+    return settings
+
+
+def assigned(assignments: Iterable[str], table: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A table with `key=value` assignments put in; a dotted key stands for a table within.
+
+    Raises:
+        SettingsError: an assignment cannot be read, or a key is set twice.
+    """
+    table = dict(table or {})
+    seen: set[str] = set()
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        key = key.strip()
+        if not equals:
+            raise SettingsError(f"got {assignment!r}", field="--set", remedy="Write --set key=value")
+        if key in seen:
+            raise SettingsError("set twice", field=key)
+        seen.add(key)
+        _assign(table, key, text.strip())
+    return table
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise SettingsError((error.strerror or str(error)).lower(), file=path) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"not valid TOML: {error}", file=path) from error
+
+
+def _assign(table: dict[str, Any], key: str, text: str) -> None:
+    """Put `text` at a dotted key: a TOML value where it reads as one, else the text itself."""
+    *parents, last = key.split(".")
+    for parent in parents:
+        inner = table.setdefault(parent, {})
+        if not isinstance(inner, Mapping):
+            raise SettingsError(f"{parent!r} is not a table", field=key)
+        table[parent] = inner = dict(inner)
+        table = inner
+    table[last] = _value(text)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def as_text(settings: BaseModel) -> str:
+    """Settings as JSON, for a result's attributes."""
+    return json.dumps(settings.model_dump(), sort_keys=True)

@@ -1,0 +1,200 @@
+"""How the sites of a NumPyro program are run: on the unconstrained scale, at given values, or with other priors.
+
+Each messenger here gives sites their values and keeps what the posterior is made of. The density that is sampled is
+that of the coordinates: log prior, and the log Jacobian of the way from coordinate to value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import AffineTransform, ComposeTransform, Transform
+from numpyro.primitives import Messenger
+
+Values = dict[str, Any]
+ABOUT = "about"  # key of what a site may say of its coordinate (`Coordinates`)
+LOW_DENSITY = 0.1  # of the usual density: below it a distribution has its tails
+USUAL_DRAWS, TAIL_DRAWS = 99, 20_000  # for the usual density; for the tails of what has no distribution function
+
+
+class Override(Messenger):
+    """Replace the prior of some sites and pin others to given values; a site whose prior is a point is pinned there."""
+
+    def __init__(self, fn: Callable[..., Any], fixed: Values, priors: Mapping[str, dist.Distribution]) -> None:
+        self.fixed, self.priors = fixed, priors
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        """What the class says, for one site of the program."""
+        if msg["type"] != "sample" or msg["is_observed"]:
+            return
+        if msg["name"] in self.fixed:
+            msg["type"], msg["value"] = "deterministic", self.fixed[msg["name"]]
+        elif msg["name"] in self.priors:
+            msg["fn"] = self.priors[msg["name"]]
+        elif isinstance(msg["fn"], dist.Delta):
+            msg["type"], msg["value"] = "deterministic", msg["fn"].v
+
+
+class Coordinates(Messenger):
+    """Run a program on the unconstrained scale, adding up log prior and log Jacobian.
+
+    With `z`, each site takes the value that its coordinate stands for; with `key`, it draws from its prior and the
+    coordinate is recorded. A transformed distribution is taken at its base (a log-uniform rate moves in log rate).
+    With `infer={ABOUT: (mean, sd)}` a site has its coordinate measured about the mean, in units of sd.
+    """
+
+    def __init__(self, fn: Callable[..., Any], z: Values | None = None, key: Any = None) -> None:
+        self.z: Values = {} if z is None else z
+        self.drawing, self.key = z is None, key
+        self.values: Values = {}
+        self.log_densities: Values = {}
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        """What the class says, for one site of the program."""
+        if msg["type"] != "sample" or msg["is_observed"]:
+            return
+        name = msg["name"]
+        inner, push = base(msg["fn"])
+        transform = biject_to(inner.support)
+        if ABOUT in msg["infer"]:
+            transform = ComposeTransform([_about(msg["infer"][ABOUT], transform), transform])
+        if self.drawing:
+            self.key, key = jax.random.split(self.key)
+            x = inner.sample(key)
+            self.z[name] = transform._inverse(x)
+        else:
+            x = transform(self.z[name])
+        self.log_densities[name] = inner.log_prob(x) + transform.log_abs_det_jacobian(self.z[name], x)
+        msg["value"] = push(x)
+
+    @property
+    def log_density(self) -> Any:
+        """Log prior with log Jacobian of all sites."""
+        return sum(self.log_densities.values(), start=0.0)
+
+    def postprocess_message(self, msg: Any) -> None:
+        """What the class says, for one site of the program."""
+        if msg["type"] in ("sample", "deterministic"):
+            self.values[msg["name"]] = msg["value"]
+
+
+def _about(measure: tuple[Any, Any], transform: Transform) -> Transform:
+    """From a coordinate measured about a mean, in units of sd, to the unconstrained scale. With a lower bound, where
+    that is the logarithm of the distance, the mean is smoothly held above it: sd^2 / distance above where it is below.
+    """
+    mean, sd = measure
+    if transform.domain is transform.codomain:
+        return AffineTransform(mean, sd)
+    low = transform(-jnp.inf)
+    above = 0.5 * (mean - low + jnp.hypot(mean - low, 2.0 * sd))
+    return AffineTransform(transform._inverse(low + above), sd / jnp.hypot(above, sd))
+
+
+def base(fn: dist.Distribution) -> tuple[dist.Distribution, Callable[[Any], Any]]:
+    """The innermost distribution of a transformed one, and the way from its values to the site's."""
+    transforms: list[Any] = []
+    while isinstance(fn, dist.TransformedDistribution):
+        transforms = [*fn.transforms, *transforms]
+        fn = fn.base_dist
+
+    def push(x: Any) -> Any:
+        for transform in transforms:
+            x = transform(x)
+        return x
+
+    return fn, push
+
+
+def pull(fn: dist.Distribution, value: Any) -> Any:
+    """The innermost distribution's value that a transformed one makes this value of."""
+    while isinstance(fn, dist.TransformedDistribution):
+        for transform in reversed(fn.transforms):
+            value = transform._inverse(value)
+        fn = fn.base_dist
+    return value
+
+
+def to_coordinate(fn: dist.Distribution, value: Any) -> Any:
+    """The unconstrained coordinate of a site's value."""
+    return biject_to(base(fn)[0].support)._inverse(pull(fn, value))
+
+
+def coordinates(program: Callable[..., Any], names: tuple[str, ...], values: Mapping[str, Any], *args: Any) -> Any:
+    """Coordinates (param,) of these sites of a program at given values."""
+    recorder = _Recorder(program, values)
+    recorder(*args)
+    return jnp.stack([recorder.z[name] for name in names]) if names else jnp.zeros(0)
+
+
+class _Recorder(Messenger):
+    """Give every sampled site its value from a mapping and record the coordinate that stands for it."""
+
+    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any]) -> None:
+        self.given = values
+        self.z: Values = {}
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        """What the class says, for one site of the program."""
+        if msg["type"] == "sample" and not msg["is_observed"]:
+            msg["value"] = jnp.asarray(self.given[msg["name"]], float)
+            z = to_coordinate(msg["fn"], msg["value"])
+            if ABOUT in msg["infer"]:
+                z = _about(msg["infer"][ABOUT], biject_to(base(msg["fn"])[0].support))._inverse(z)
+            self.z[msg["name"]] = z
+
+
+class PriorDensity(Messenger):
+    """Give every sampled site its value from a mapping and record its log density."""
+
+    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any]) -> None:
+        self.given = values
+        self.found: Values = {}
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        """What the class says, for one site of the program."""
+        if msg["type"] == "sample" and not msg["is_observed"]:
+            msg["value"] = self.given[msg["name"]]
+            self.found[msg["name"]] = msg["fn"].log_prob(msg["value"])
+
+
+class PriorTails(Messenger):
+    """Give every sampled site its value from a mapping, and record how far out in its prior that is (`tail`), for the
+    sites of these names."""
+
+    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any], names: tuple[str, ...]) -> None:
+        self.given, self.names = values, names
+        self.found: Values = {}
+        super().__init__(fn)
+
+    def process_message(self, msg: Any) -> None:
+        """What the class says, for one site of the program."""
+        if msg["type"] == "sample" and not msg["is_observed"]:
+            msg["value"] = self.given[msg["name"]]
+            if msg["name"] in self.names:
+                self.found[msg["name"]] = tail(msg["fn"], msg["value"])
+
+
+def tail(fn: dist.Distribution, value: Any) -> Any:
+    """Probability of a value as far out in a distribution as this one, both tails together; 1 where the density is not
+    low. Both are taken at the innermost distribution: a log-normal has the tails of its normal."""
+    if isinstance(fn, dist.Independent):
+        return jnp.min(tail(fn.base_dist, value))
+    inner, x = base(fn)[0], pull(fn, value)
+    try:
+        below = inner.cdf(x)
+        above = 1.0 - below
+    except NotImplementedError:
+        drawn = inner.sample(jax.random.key(1), (TAIL_DRAWS,))
+        below, above = jnp.mean(drawn <= x, axis=0), jnp.mean(drawn >= x, axis=0)
+    usual = jnp.median(inner.log_prob(inner.sample(jax.random.key(0), (USUAL_DRAWS,))), axis=0)
+    low = ~(inner.log_prob(x) > usual + jnp.log(LOW_DENSITY))
+    return jnp.where(low, jnp.minimum(2.0 * jnp.minimum(below, above), 1.0), 1.0)

@@ -1,0 +1,86 @@
+"""A trial of a user's model at prior draws, before anything expensive is compiled: is there a density to be sampled?"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bayesfit.compute import keys as _keys
+from bayesfit.compute.devices import on_one_device, take
+from bayesfit.compute.errors import ModelError
+from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.prepare import Problem
+
+BINS, DRAWS = 16, 64  # bins, evenly over all, and prior draws in each
+
+
+class Finite(NamedTuple):
+    """Where the curve at its valid points, the density, and its slope with it, are finite; each (bin, place)."""
+
+    curve: Any
+    density: Any
+    slope: Any
+
+
+def check_model(problem: Problem, usable: np.ndarray) -> None:
+    """Refuse a user's model that has no density, or none with a slope, at any of many prior draws and its own starts;
+    where it has one at some, they are found. `usable`: indices of the bins that have points enough.
+
+    Raises:
+        ModelError: says what is not a number.
+    """
+    posterior = problem.posterior
+    if posterior.identity is not None or not usable.size:
+        return
+    some = usable[np.unique(np.linspace(0, usable.size - 1, BINS).astype(int))]
+    keys = _keys.bin_keys(0, problem.identity[some])
+    found = on_one_device(_over_bins, take(problem.bins, some), keys, static=(posterior,))
+    if not np.any(found.curve):
+        remedy = "Look for 0/0, overflow, the root or logarithm of what is below 0"
+        raise _refused(problem, "returns NaN or infinity at every prior draw, in every bin", remedy)
+    check_density(np.where(found.density, 0.0, np.inf), problem)
+    if not np.any(found.slope):
+        remedy = "jnp.where hides NaN but not its derivative: keep what is not chosen finite too"
+        raise _refused(problem, "its derivative is NaN or infinite at every prior draw, in every bin", remedy)
+
+
+def check_density(potential: np.ndarray, problem: Problem) -> None:
+    """Refuse a model whose potential (any shape) is finite at none of the places where chains would begin.
+
+    Raises:
+        ModelError: names the model.
+    """
+    if not np.any(np.isfinite(potential)):
+        remedy = "Does the program return NaN" + (", or is a fixed value impossible?" if problem.fixed else "?")
+        raise _refused(problem, "its density is not finite at any prior draw, in any bin", remedy)
+
+
+def _refused(problem: Problem, words: str, remedy: str) -> ModelError:
+    return ModelError(words, field=f"model {problem.posterior.model.name!r}", remedy=remedy)
+
+
+def _over_bins(bins: Bin, keys: Any, posterior: Posterior) -> Finite:
+    return jax.vmap(lambda bin, key: _places(posterior, bin, key))(bins, keys)
+
+
+def _places(posterior: Posterior, bin: Bin, key: Any) -> Finite:
+    """What is finite at prior draws of one bin, and at the model's own starts, with the noise as drawn."""
+    draws = jax.random.split(_keys.key_for(key, _keys.SCOUTS), DRAWS)
+    z = jax.vmap(lambda key: posterior.draw_prior(key, bin)[0])(draws)
+    split = len(posterior.curve_names)
+    for start in posterior.model.starts:
+        given = {**start, **bin.fixed}
+        if given.keys() >= set(posterior.curve_names):
+            z = jnp.concatenate([z, jnp.concatenate([posterior.unconstrain_curve(given, bin), z[0, split:]])[None]])
+    return jax.vmap(lambda z: _finite(posterior, bin, z))(z)
+
+
+def _finite(posterior: Posterior, bin: Bin, z: Any) -> Finite:
+    curve, _, _ = posterior.curve(z[: len(posterior.curve_names)], bin)
+    density, slope = jax.value_and_grad(posterior.log_density)(z, bin)
+    known = jnp.isfinite(density)
+    drawn = jnp.all(jnp.isfinite(curve.offset + curve.shape) | ~bin.valid)
+    return Finite(drawn, known, known & jnp.all(jnp.isfinite(slope)))

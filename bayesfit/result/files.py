@@ -1,0 +1,200 @@
+"""The only writer and reader of results: an `xarray.DataTree` in ArviZ's schema, kept as netCDF-4."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bayesfit.compute.errors import ResultError, SettingsError
+from bayesfit.compute.kinds import Kind, expect_path, expect_result
+from bayesfit.compute.single_precision import as_stored
+from bayesfit.modelling.model import Parameter
+
+PACKAGES = ("bayesfit", "jax", "jaxlib", "numpyro", "optimistix", "arviz", "xarray", "numpy")
+SAMPLED = ("posterior", "sample_stats")
+COMPRESSED = {"zlib": True, "complevel": 4}
+CONVENTION = "rates are Gamma in 1/s: g2 = baseline + contrast * |g1|^2 with g1 = exp(-(rate tau)^beta)"
+
+
+def tree(groups: dict[str, xr.Dataset], data: xr.Dataset, attrs: dict[str, Any]) -> xr.DataTree:
+    """Groups with the bins' coordinates on each, and attributes that netCDF can hold."""
+    coords = {name: data.coords[name] for name in data.coords if data.coords[name].dims == ("q_bin",)}
+    placed = {name: group.assign_coords(coords) for name, group in groups.items()}
+    for name in SAMPLED:
+        placed[name] = placed[name].assign_attrs(_attributes(attrs))
+    built = xr.DataTree.from_dict(placed)
+    built.attrs.update(_attributes(attrs))
+    return built
+
+
+def provenance() -> dict[str, str]:
+    """Versions of the packages that a result depends on."""
+    return {f"{name}_version": version(name) for name in PACKAGES}
+
+
+def describe(parameter: Parameter) -> dict[str, str]:
+    """Attributes of a variable that holds this parameter."""
+    return {"units": parameter.unit or "1", "long_name": parameter.description, "latex": parameter.latex}
+
+
+def _attributes(attrs: dict[str, Any]) -> dict[str, str | int | float]:
+    """Strings and numbers as they are; anything else as JSON."""
+    return {
+        name: value if isinstance(value, str | float) or type(value) is int else json.dumps(value, default=_plain)
+        for name, value in attrs.items()
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+def refuse_own_input(output: Path, file: Path, other: str = "file") -> None:
+    """Refuse to write over what was read.
+
+    Raises:
+        SettingsError: the two are one; its remedy names `other`, a file or folder.
+    """
+    if output.exists() and file.exists() and output.samefile(file):
+        raise SettingsError("would overwrite its own input", field="-o", file=file, remedy=f"Name another {other}")
+
+
+def check_ending(path: str | Path, field: str = "-o") -> Path:
+    """The path of a result to be, refused where its name promises another format than the one that is written.
+
+    Raises:
+        SettingsError: it does not end in .nc.
+    """
+    expect_path(path, field)
+    if Path(path).suffix.lower() != ".nc":
+        problem, remedy = "results are saved as netCDF, in .nc alone", f"Name it {Path(path).stem or 'result'}.nc"
+        raise SettingsError(problem, file=path, field=field, remedy=remedy)
+    return Path(path)
+
+
+def save(result: xr.DataTree, path: str | Path) -> Path:
+    """Write a result as netCDF-4 (compressed; float32, and float64 where a value is beyond that range), whole or not at
+    all.
+
+    Args:
+        result: what `fit` returned.
+        path: where to, ending in .nc; its folder must exist. A file of that name is replaced.
+
+    Returns:
+        The path.
+
+    Raises:
+        ResultError: it is no result, or cannot be written; nothing is left behind, and an older file of that name stays
+            as it was. SettingsError: the path has another ending.
+    """
+    if not isinstance(result, xr.DataTree):
+        datasets: dict[Kind, str] = dict.fromkeys(("curves", "dataset", "comparison"), "Save it by its own to_netcdf")
+        expect_result(result, "fit", remedies={**datasets, "path": "Write bayesfit.save(result, path)"})
+    path = check_ending(path, "path").expanduser()
+    small = xr.DataTree.from_dict({node.path: _single(node.to_dataset(inherit=False)) for node in result.subtree})
+    small.attrs["content_sha256"] = content_hash(small)
+    encoding = {
+        node.path: {name: COMPRESSED for name, v in node.data_vars.items() if v.dtype.kind in "fiub" and v.ndim}
+        for node in small.subtree
+        if node.data_vars
+    }
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise ResultError(f"cannot be written: {error.strerror}", file=path) from error
+    try:
+        small.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+        _sync(temporary)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+        _sync(path.parent)
+    except (OSError, TypeError, ValueError) as error:
+        raise ResultError(f"cannot be written: {getattr(error, 'strerror', None) or error}", file=path) from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return path
+
+
+def load(path: str | Path) -> xr.DataTree:
+    """Read a saved result into memory, and check that its content is what was written.
+
+    Raises:
+        ResultError: there is no such file, it is not a result, or its content has changed since.
+    """
+    expect_path(path)
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise ResultError("no such file", file=path)
+    try:
+        with xr.open_datatree(path, engine="h5netcdf") as opened:
+            result = opened.load()
+    except Exception as error:  # h5py, h5netcdf and xarray each raise their own kinds on a damaged file
+        raise ResultError(f"cannot be read as a result ({error})", file=path, remedy="Run the fit again") from error
+    stated = result.attrs.get("content_sha256")
+    if stated is None or "posterior" not in result.children:
+        raise ResultError("is not a result of bayesfit", file=path)
+    if stated != content_hash(result):
+        raise ResultError("its content has changed since it was written", file=path, remedy="Run the fit again")
+    return result
+
+
+def one_bin(result: xr.DataTree, q_bin: int) -> xr.DataTree:
+    """The result of one bin, only with the delays that are data there: what `az.loo` and `az.psense` take.
+
+    Args:
+        result: what `fit` or `load` returned.
+        q_bin: the bin's index, as in `result.posterior.q_bin`.
+
+    Raises:
+        ResultError: there is no such bin.
+    """
+    expect_result(result, "fit")
+    places = np.flatnonzero(result["posterior"].q_bin.values == q_bin)
+    if places.size != 1:
+        raise ResultError(f"there is no bin {q_bin}", field="q_bin")
+    bin = result.isel(q_bin=int(places[0]))
+    valid = bin["constant_data"].valid.values.astype(bool)
+    groups = {node.path: node.to_dataset(inherit=False) for node in bin.subtree}
+    kept = {path: group.isel(tau=valid) if "tau" in group.dims else group for path, group in groups.items()}
+    return xr.DataTree.from_dict(kept)
+
+
+def content_hash(result: xr.DataTree) -> str:
+    """SHA-256 over every variable of every group: name, dims, and bytes."""
+    digest = hashlib.sha256()
+    for node in sorted(result.subtree, key=lambda node: node.path):
+        dataset = node.to_dataset(inherit=False)
+        for name in sorted(map(str, dataset.variables)):
+            values = dataset[name].values
+            raw = "\0".join(map(str, values.ravel())).encode() if values.dtype.kind in "OUTS" else values.tobytes()
+            digest.update(f"{node.path}/{name}{dataset[name].dims}{values.shape}".encode() + raw)
+    return digest.hexdigest()
+
+
+def _single(dataset: xr.Dataset) -> xr.Dataset:
+    """Data variables as they are saved; coordinates stay as they are."""
+    stored = {name: as_stored(array.values) for name, array in dataset.data_vars.items() if array.dtype == np.float64}
+    return dataset.assign({name: dataset[name].copy(data=values) for name, values in stored.items()})
+
+
+def _sync(path: str | Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

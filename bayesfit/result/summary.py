@@ -1,0 +1,107 @@
+"""A result as a table of numbers, and in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.kinds import expect_result
+from bayesfit.result.datasets import is_series, one_dataset
+from bayesfit.result.units import in_units
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHECKED = ("r_hat", "ess_bulk", "ess_tail", "contraction", "verdict", "reason")
+COMMON = ("parameter", "median", "low", "high", "units", *CHECKED)
+
+
+def summary(result: xr.DataTree, units: Mapping[str, str] | None = None, common: bool = False) -> pd.DataFrame:
+    """One row a bin: q, phi, verdict, reason, diagnostics, and the median and central 95 % interval of every parameter.
+
+    Args:
+        result: what `fit` or `load` returned.
+        units: parameter to the unit to show it in, `{"D": "um^2/s"}`.
+        common: True for the parameters that the bins of a joint fit have in common, one row each, and one for each of
+            its groups.
+
+    Returns:
+        Table indexed by q_bin (of a series by dataset and q_bin), where `contraction` is the smallest of the curve's
+        parameters; columns `NAME`, `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]` or those given.
+        What bins have in common is left out: this has a table of its own, indexed by parameter, with columns `median`,
+        `low`, `high`, `units`, `r_hat`, `ess_bulk`, `ess_tail`, `contraction`, `verdict`, `reason`.
+
+    Raises:
+        SettingsError: a unit or a parameter is unknown, or the two do not go together; `common` of a fit of single
+            bins. ResultError: it is no result of a fit or a series.
+    """
+    import pandas as pd
+
+    expect_result(result, "fit", "series", remedies={"law": "Print it with `bayesfit show`"})
+    if is_series(result):
+        labels = result["posterior"].dataset.coords["dataset"].values.tolist()
+        each = {label: summary(one_dataset(result, label), units, common) for label in labels}
+        return pd.concat(each, names=["dataset"])
+    result = in_units(result, units or {})
+    if common:
+        return pd.DataFrame(common_rows(result), columns=list(COMMON)).set_index("parameter")
+    diagnostics, posterior = result["diagnostics"].dataset, result["posterior"].dataset
+    columns: dict[str, Any] = {name: diagnostics[name].values for name in ("q", "phi", "verdict", "reason")}
+    for name in ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong"):
+        columns[name] = diagnostics[name].values
+    columns["contraction"] = diagnostics["contraction"].min("parameter").values
+    for parameter in of_bins(result):
+        median, low, high = _quantiles(posterior[parameter])
+        columns |= {str(parameter): median, f"{parameter}_low": low, f"{parameter}_high": high}
+    return pd.DataFrame(columns, index=pd.Index(diagnostics.q_bin.values, name="q_bin"))
+
+
+def of_bins(result: xr.DataTree) -> tuple[str, ...]:
+    """Names of the parameters that each bin has its own value of."""
+    return tuple(str(name) for name, array in result["posterior"].data_vars.items() if "q_bin" in array.dims)
+
+
+def common_rows(result: xr.DataTree) -> list[dict[str, Any]]:
+    """What is known of each parameter that bins have in common, of each of its groups."""
+    if "across" not in result:
+        raise SettingsError("the bins have nothing in common", field="common", remedy="Fit them with across=...")
+    checks, rows = result["across"].dataset, []
+    for place, name in enumerate(checks.parameter.values):
+        array = result["posterior"][name].transpose(..., "chain", "draw")
+        groups = array.coords[array.dims[0]].values if array.ndim > 2 else [None]
+        known = {column: checks[column].values[place] for column in CHECKED}
+        for group, draws in zip(groups, array.values.reshape(len(groups), -1), strict=True):
+            low, median, high = np.nanquantile(draws, [0.025, 0.5, 0.975]) if np.isfinite(draws).any() else [np.nan] * 3
+            label = str(name) if group is None else f"{name}[{group}]"
+            units = array.attrs.get("units", "1")
+            rows.append({"parameter": label, "median": median, "low": low, "high": high, "units": units, **known})
+    return rows
+
+
+def _quantiles(array: xr.DataArray) -> np.ndarray:
+    """Median, 2.5 % and 97.5 % quantile of each bin (3, q_bin); NaN where a bin has no draws."""
+    flat = array.transpose("q_bin", "chain", "draw").values.reshape(array.sizes["q_bin"], -1)
+    made = np.isfinite(flat)
+    quantiles = np.full((3, len(flat)), np.nan)
+    for row in np.flatnonzero(made.any(axis=1)):
+        quantiles[:, row] = np.quantile(flat[row, made[row]], [0.5, 0.025, 0.975])
+    return quantiles
+
+
+def tally(result: xr.DataTree) -> dict[str, int]:
+    """How many bins have each verdict, the most frequent first."""
+    names, counts = np.unique(result["diagnostics"].verdict.values.astype(str), return_counts=True)
+    return {str(names[place]): int(counts[place]) for place in np.argsort(-counts, kind="stable")}
+
+
+def advice(result: xr.DataTree) -> str:
+    """In one line, what the bins together refute, and what to try; "" where nothing."""
+    attrs = result["diagnostics"].attrs
+    if "advice" in attrs:
+        return attrs["advice"]
+    refuted, to_try = attrs.get("refuted", ""), attrs.get("noise_to_try", "")  # of a result of an older version
+    return f"{refuted}; try noise '{to_try}' or another model" if to_try else refuted
