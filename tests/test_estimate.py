@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy import special, stats
 from scipy.optimize import curve_fit
@@ -385,3 +387,17 @@ def test_what_gauss_newton_leaves_is_solved_with_care(hard):
     assert np.all(whole.solution.chi2 <= first.solution.chi2 * (1 + 1e-9))
     for got, expected in zip(jax.tree.leaves(whole), jax.tree.leaves(first), strict=True):
         np.testing.assert_array_equal(got[solved], expected[solved])
+
+
+def test_a_start_that_names_no_amplitude_serves_noise_that_samples_them():
+    """Under `robust` contrast and baseline are sampled, and a model's start gives those of its shape alone."""
+
+    def program(tau):
+        rate = numpyro.sample("rate", dist.LogUniform(0.1 / jnp.max(tau), 10.0 / jnp.min(tau)))
+        return jnp.exp(-2.0 * rate * tau)
+
+    model = bayesfit.Model(name="started", program=program, start={"rate": 3.0})
+    data, _ = bayesfit.simulate(bins=2, delays=24, seed=1)
+    robust, plain = (bayesfit.point_estimate(data, model, noise=noise) for noise in ("robust", "scaled"))
+    assert bool(robust.converged.all())
+    np.testing.assert_allclose(robust.rate, plain.rate, rtol=1e-5)

@@ -157,12 +157,16 @@ def quick(posterior: Posterior, bin: Bin, key: Any) -> PointEstimate:
 
 
 def given(posterior: Posterior, bin: Bin, key: Any) -> PointEstimate:
-    """The model's own starts as they are, not converged."""
-    starts = jnp.stack([posterior.unconstrain_curve({**start, **bin.fixed}, bin) for start in posterior.model.starts])
+    """The model's own starts as they are, not converged; an amplitude that they do not name, and that the noise model
+    has sampled, starts at the median of its prior."""
+    scouts, prior_values = _scouts(posterior, bin, key)
+    middle = {name: jnp.median(values) for name, values in prior_values.items()}
+    named = [{**middle, **start, **bin.fixed} for start in posterior.model.starts]
+    starts = jnp.stack([posterior.unconstrain_curve(values, bin) for values in named])
     chi2 = chi2_at(posterior, bin, starts)
     z = starts[jnp.argmin(chi2)]
     solution = Solution(z, *posterior.least_squares(z, bin), jnp.min(chi2), jnp.array(False))
-    return PointEstimate(solution, starts, *_scouts(posterior, bin, key))
+    return PointEstimate(solution, starts, scouts, prior_values)
 
 
 def careful(posterior: Posterior, bin: Bin, start: Any) -> Solution:
