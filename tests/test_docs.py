@@ -14,7 +14,9 @@ import pytest
 import typer
 
 import bayesfit
-from bayesfit.cli.main import LAW_SETTINGS, _units, app
+from bayesfit.cli.law import LAW_SETTINGS
+from bayesfit.cli.main import app
+from bayesfit.cli.show_result import units_of as _units
 from bayesfit.modelling.laws import get_law
 from bayesfit.modelling.noise import get_noise
 from bayesfit.modelling.settings import assigned, load_settings

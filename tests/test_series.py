@@ -15,7 +15,7 @@ import pytest
 
 import bayesfit
 from bayesfit.api.sequential_prior import carried_bins, spread_factor
-from bayesfit.cli.run import fit_files, one_output, read_all
+from bayesfit.cli.steps import fit_files, one_output, read_all
 from bayesfit.modelling.settings import RunSettings
 from bayesfit.posterior.prepare import prepare
 

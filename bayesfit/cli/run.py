@@ -1,158 +1,97 @@
-"""The steps of a run: read files, fit them one by one or together, save each result beside its name."""
+"""`bayesfit run`: fit files."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-import xarray as xr
+import typer
 
-from bayesfit.api.fit import fit
-from bayesfit.api.series import series
-from bayesfit.api.stokes_einstein import parse_sample, stokes_einstein
-from bayesfit.compute.errors import BayesfitError, InputError, SettingsError
-from bayesfit.data.average import average
-from bayesfit.data.copies import copies
-from bayesfit.data.stack import same_bins, stack
-from bayesfit.modelling.registry import get_pipeline, list_pipelines, read
-from bayesfit.modelling.settings import RunSettings
-from bayesfit.result.files import refuse_own_input, save
+from bayesfit.cli.app import DONE, FAILED, INTERRUPTED, NONE_OK, WRONG_USE, app, start_jax
+from bayesfit.cli.show_result import draw, print_paths, print_result, print_understood
+from bayesfit.compute.errors import BayesfitError, SettingsError
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
-def read_all(paths: list[Path], settings: RunSettings) -> list[xr.Dataset]:
-    """What the files hold, read as the settings say.
+@app.command()
+def run(
+    files: Annotated[list[Path], typer.Argument(help="Files of correlation data; each is recognised by its content.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results, one NAME.nc a file.")],
+    model: Annotated[str | None, typer.Option(help="Model by name, or the path of a model file.")] = None,
+    noise: Annotated[str | None, typer.Option(help="Noise model by name.")] = None,
+    pipeline: Annotated[str | None, typer.Option(help="Pipeline by name, instead of recognising the file.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings in TOML.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated (fixed.beta=1).")
+    ] = None,
+    together: Annotated[
+        str | None, typer.Option(help="Several files as one result: average, stack, average_stack or series.")
+    ] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Also draw NAME.png beside each result.")] = False,
+) -> None:
+    """Fit files and save a posterior with a verdict on every bin.
 
-    Raises:
-        BayesfitError: a file cannot be used, or what the settings say of the specimen cannot.
+    Exit code: 0 all files done; 1 a file failed; 2 wrong use or settings; 3 done, but some file has no bin that is ok;
+    130 interrupted (what was sampled is saved).
     """
-    datasets = [read(path, **settings.for_read) for path in paths]
-    for path, data in zip(paths, datasets, strict=True):
-        if settings.sample:
-            parse_sample(settings.sample, data.attrs, file=path)
-    return datasets
+    from bayesfit.modelling.settings import load_settings
+
+    settings = load_settings(config, set_ or (), model=model, noise=noise, pipeline=pipeline, together=together)
+    if output.suffix == ".nc" and not output.is_dir():
+        remedy = f"Write -o {output.with_suffix('')}"
+        raise SettingsError("is the folder in which each file has its NAME.nc", file=output, field="-o", remedy=remedy)
+    start_jax()
+    from bayesfit.cli.steps import distinct, fit_files, one_output, outputs, own_measurements, read_all
+    from bayesfit.modelling.noise import get_noise
+    from bayesfit.modelling.registry import get_model, get_pipeline
+    from bayesfit.result.summary import tally
+
+    get_noise(settings.noise)
+    if settings.model is not None:
+        get_model(settings.model)
+    if settings.pipeline is not None:
+        get_pipeline(settings.pipeline)
+    code, refused = DONE, 0
+    files, left_out = own_measurements(files, settings.pipeline)
+    for line in left_out:
+        typer.echo(line)
+    whole = settings.together is not None
+    paths = [one_output(files, output, str(settings.together))] if whole else outputs(files, output)
+    for file, path in zip(files, paths, strict=not whole):
+        try:
+            datasets = read_all(files if whole else [file], settings)
+            print_understood(datasets)
+            datasets, settings, left_out = distinct(datasets, settings)
+            for line in left_out:
+                typer.echo(line)
+            result = fit_files(datasets, path, settings, sys.stderr.isatty())
+        except BayesfitError as error:
+            typer.echo(f"error: {error}" if error.file else f"error: {file}: {error}", err=True)
+            code, refused = FAILED, refused + isinstance(error, SettingsError)
+            continue
+        more = f" and {len(files) - 1} more" if whole and len(files) > 1 else ""
+        print_result(result, title=f"{file}{more} -> {path}")
+        if plot and not _drawn_beside(result, path.with_suffix(".png")):
+            code = FAILED
+        verdicts = tally(result)
+        if "interrupted" in verdicts or "datasets_left_out" in result.attrs:
+            typer.echo(f"interrupted: the draws so far are in {path}", err=True)
+            raise typer.Exit(INTERRUPTED)
+        if "ok" not in verdicts and code == DONE:
+            code = NONE_OK
+    raise typer.Exit(WRONG_USE if refused == len(paths) else code)
 
 
-def distinct(datasets: list[xr.Dataset], settings: RunSettings) -> tuple[list[xr.Dataset], RunSettings, list[str]]:
-    """The datasets without those that are copies or averages of others, whatever their format; the settings with the
-    names of those that are left; and a line for each that is left out."""
-    found = copies(datasets)
-    lines = [f"left out: {datasets[place].attrs['file']}, {words}" for place, words in sorted(found.items())]
-    kept = [place for place in range(len(datasets)) if place not in found]
-    if found and settings.names is not None and len(settings.names) == len(datasets):
-        settings = settings.model_copy(update={"names": tuple(settings.names[place] for place in kept)})
-    return [datasets[place] for place in kept], settings, lines
-
-
-def fit_files(datasets: list[xr.Dataset], output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
-    """Fit the only dataset, or several as one: as a series, their average, or all bins of them; save the result at
-    `output`, with what follows from the `sample` of the settings.
-
-    Raises:
-        BayesfitError: the data or the settings cannot be used; nothing is saved, or the fit alone, as the message says.
-    """
-    first, options = datasets[0], {**settings.for_fit, "progress": progress}
-    model = settings.model or get_pipeline(first.attrs["pipeline"]).model
-    if settings.together == "series":
-        result = series(datasets, model, names=settings.names, carry=settings.carry, **options)
-    else:
-        result = fit(_as_one(datasets, settings) if settings.together else first, model, **options)
-    return _saved(result, Path(first.attrs["file"]), output, settings)
-
-
-def _saved(result: xr.DataTree, path: Path, output: Path, settings: RunSettings) -> xr.DataTree:
-    """The result as it is saved at `output`, with what follows from the sample."""
-    result.attrs["run_settings"] = settings.model_dump_json()
-    save(result, output)
-    if not settings.sample:
-        return result
-    sample: dict[str, Any] = settings.sample
+def _drawn_beside(result: xr.DataTree, path: Path) -> bool:
+    """Draw a result and print where; whether that went well, which it says if not."""
     try:
-        result = stokes_einstein(result, seed=settings.seed, **sample)
-    except BayesfitError as error:
-        raise InputError(str(error), file=path, remedy=f"The fit alone is in {output}") from error
-    save(result, output)
-    return result
-
-
-def _as_one(datasets: list[xr.Dataset], settings: RunSettings) -> xr.Dataset:
-    """The average of datasets, all their bins, or all bins of the averages of those that have the same bins."""
-    if settings.together == "average":
-        return average(datasets, names=settings.names, level=settings.level)
-    if settings.together == "average_stack":
-        datasets = [average(repeats, level=settings.level) for repeats in _repeats(datasets)]
-    return stack(datasets, settings.names)
-
-
-def _repeats(datasets: list[xr.Dataset]) -> list[list[xr.Dataset]]:
-    """Datasets of the same bins together, in the order in which their bins first come."""
-    found: list[list[xr.Dataset]] = []
-    for data in datasets:
-        alike = next((repeats for repeats in found if same_bins(repeats[0], data)), None)
-        if alike is None:
-            found.append([data])
-        else:
-            alike.append(data)
-    return found
-
-
-def files_of(path: Path) -> list[Path]:
-    """The file itself, or the regular files of a folder by name, hidden ones left aside.
-
-    Raises:
-        InputError: a folder that is empty, or cannot be listed.
-    """
-    if not path.is_dir():
-        return [path]
-    try:
-        files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
-    except OSError as error:
-        raise InputError(f"cannot be listed: {error.strerror}", file=path) from error
-    if not files:
-        raise InputError("the folder holds no files", file=path)
-    return files
-
-
-def own_measurements(files: list[Path], pipeline: str | None = None) -> tuple[list[Path], list[str]]:
-    """The files less those that are no measurements of their own beside the others, as each pipeline says or only that
-    of this name: twin files of errors, an instrument's averages; and a line for each kind of them."""
-    left_out: dict[Path, str] = {}
-    for name in [pipeline] if pipeline else list_pipelines():
-        if (find := get_pipeline(name).of_others) is not None:
-            left_out |= find(files)
-    lines = []
-    for words in dict.fromkeys(left_out.values()):
-        names = [path.name for path in left_out if left_out[path] == words]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        lines.append(f"{len(names)} of {len(files)} files {words}: {', '.join(names[:3])}{more}")
-    return [file for file in files if file not in left_out], lines
-
-
-def one_output(files: list[Path], folder: Path, together: str) -> Path:
-    """The path of the result of several files as one, FOLDER/STEM_TOGETHER.nc with the stem of the first."""
-    path = folder / f"{files[0].stem}_{together}.nc"
-    _make_folder(folder, dict.fromkeys(files, path))
-    return path
-
-
-def outputs(files: list[Path], folder: Path) -> list[Path]:
-    """The result's path for each file, FOLDER/STEM.nc.
-
-    Raises:
-        SettingsError: two files would be saved under one name, or over one of them; the folder cannot be made.
-    """
-    paths = [folder / f"{file.stem}.nc" for file in files]
-    for file, path in zip(files, paths, strict=True):
-        if paths.count(path) > 1:
-            raise SettingsError(f"two files would be saved as {path}", field="-o", file=file, remedy="Run them apart")
-    _make_folder(folder, dict(zip(files, paths, strict=True)))
-    return paths
-
-
-def _make_folder(folder: Path, paths: dict[Path, Path]) -> None:
-    """Make the folder of the results, none of which may replace its file."""
-    for file, path in paths.items():
-        refuse_own_input(path, file, "folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(f"the folder cannot be made: {error.strerror}", field="-o", file=folder) from error
+        drawn = draw(result, None, path)
+    except (OSError, ValueError) as error:
+        words = str(error) if isinstance(error, BayesfitError) else f"{path}: cannot be drawn: {error}"
+        typer.echo(f"error: {words}", err=True)
+        return False
+    print_paths(drawn)
+    return True

@@ -1,0 +1,45 @@
+"""The program and what all its commands share: exit codes, and JAX set up before it starts."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+DONE, FAILED, WRONG_USE, NONE_OK, INTERRUPTED = 0, 1, 2, 3, 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Posteriors that can be trusted for many noisy decay curves at once (XPCS, DLS).",
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from bayesfit import __version__
+
+        typer.echo(f"bayesfit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+
+
+def start_jax() -> None:
+    """One CPU device a core; before JAX starts."""
+    import gc
+
+    gc.set_threshold(200_000, 50, 50)  # imports and tracing make many small objects that live on
+    import jax
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    jax.config.update("jax_num_cpu_devices", cores or 1)
