@@ -63,8 +63,9 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         InputError: one of them holds objects, or anything but numbers.
     """
     try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except ValueError as error:
         if "pickle" not in str(error) and "Object" not in str(error):
             raise

@@ -51,7 +51,8 @@ def double():
 def planted(x, width, q=Q, verdict="ok", priors=None, model="single_exponential"):
     """A result whose bins have normal posteriors of log rate, without a fit: draws are the normal's quantiles."""
     bins = len(q)
-    data = bayesfit.curves(TAU, np.ones((bins, TAU.size)), q=q)
+    noise = np.random.default_rng(1).standard_normal((bins, TAU.size))
+    data = bayesfit.curves(TAU, 1.0 + 0.01 * noise, q=q)
     order = np.random.default_rng(0).permutation(QUANTILES.size)
     draws = QUANTILES.ravel()[order].reshape(4, 500, 1) * width + x
     posterior = xr.Dataset(
@@ -476,7 +477,7 @@ def test_a_series_has_a_law_for_each_dataset(series_law, tmp_path):
     assert plot_law(second, tmp_path / "law.png").get_suptitle().startswith(second["diagnostics"].law_verdict.item())
     bayesfit.plot_series(fit, tmp_path / "series.png")
     assert (tmp_path / "series.png").stat().st_size > 10_000
-    with pytest.raises(bayesfit.ResultError, match="is a series"):
+    with pytest.raises(bayesfit.ResultError, match="got a series of datasets, expected the result of a law"):
         plot_law(fit)
 
 

@@ -396,9 +396,7 @@ def test_warnings_of_libraries_do_not_reach_the_screen(saved, tmp_path):
 def test_every_warning_of_bayesfit_is_one_that_the_command_line_prints():
     found = 0
     for path in [
-        *(ROOT / "bayesfit").glob("*.py"),
-        *(ROOT / "pipelines").glob("*.py"),
-        *(ROOT / "models").glob("*.py"),
+        *(ROOT / "bayesfit").glob("*/*.py"),  # the links to pipelines and models among them
     ]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "warnings.warn":
