@@ -526,9 +526,10 @@ def test_sheets_that_could_all_be_meant_are_listed(write):
 
 
 def test_without_openpyxl_a_workbook_is_refused_with_what_to_install(write, monkeypatch):
+    path = write(workbook(data=LONG), "t.xlsx")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(bayesfit.InputError, match=r"needs openpyxl. Install it with pip install \"bayesfit\[excel\]\""):
-        bayesfit.read(write(workbook(data=LONG), "t.xlsx"))
+        bayesfit.read(path)
 
 
 def test_a_workbook_of_the_old_form_is_named(write):
