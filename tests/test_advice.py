@@ -161,7 +161,11 @@ def test_first_delays_that_are_off_are_named_from_a_file(afterpulsing, tmp_path)
     assert done.returncode == 3, (done.stdout, done.stderr)
     above = bayesfit.load(tmp_path / "out" / "dls.nc")["diagnostics"].attrs["tau_min_to_try"]
     assert above == afterpulsing[1]["diagnostics"].attrs["tau_min_to_try"]
-    assert f"the first delays alone are off in 4 of 4 bins: leave them out, --set tau_min={above:.12g}" in done.stdout
+    advice = f"--set tau_min={above:.12g}"
+    assert f"the first delays alone are off in 4 of 4 bins: leave them out, {advice}" in done.stdout
+    followed = subprocess.run([program, *arguments, *advice.split()], capture_output=True, text=True, check=False)
+    assert followed.returncode == 0, (followed.stdout, followed.stderr)
+    assert "\n4 ok\n" in followed.stdout
 
 
 def test_the_range_helps(afterpulsing):

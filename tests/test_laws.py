@@ -362,6 +362,17 @@ def test_diffusion_coefficients_that_fall_with_q_are_a_misfit(bins, scatter):
     assert (verdict.numbers["p_chi2"] < 1e-6) == (not scatter)
 
 
+def test_diffusion_coefficients_that_fall_with_q_are_a_misfit_from_a_file(tmp_path):
+    """The same of a saved result, from the command line and from Python."""
+    q, rng = np.linspace(0.0007, 0.0026, 13), np.random.default_rng(13)
+    x = np.log(1e8 * np.linspace(3.61, 3.20, 13) * q**2) + 0.006 * rng.standard_normal(13)
+    path = bayesfit.save(planted(x, np.full(13, 0.006), q), tmp_path / "angles.nc")
+    out = call("law", path, "diffusion", "--set", "seed=1").stdout
+    found = bayesfit.law(bayesfit.load(path), "diffusion", seed=1)["diagnostics"]
+    assert found.law_verdict == "misfit"
+    assert f"misfit: {found.law_reason.item()}" in out
+
+
 @pytest.mark.parametrize("scatter", [False, True])
 @pytest.mark.parametrize("law", ["diffusion", "power_law"])
 def test_bins_that_follow_their_law_are_ok(law, scatter):
