@@ -47,7 +47,7 @@ def judged(
 
     Returns:
         Dataset with the names in `WORDS`, `prior_tail`, `verdict` and `reason` (parameter); `link` in words, `deviates`
-        and those of `_residual_checks.NUMBERS` (linked); and the scalars `joint_verdict`, the first that applies of
+        and those of `residual_checks.NUMBERS` (linked); and the scalars `joint_verdict`, the first that applies of
         interrupted, poor_mixing, misfit, prior_conflict, not_identified, ok, `joint_reason`, in which are all that
         apply, `divergences`, `thin` and `escalation`.
     """

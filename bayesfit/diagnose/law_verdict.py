@@ -59,7 +59,7 @@ class Fitted(NamedTuple):
 
 class LawVerdict(NamedTuple):
     """The verdict on a law, the first that applies of poor_mixing, misfit, not_identified, ok; `reason`: all that
-    apply; `numbers`: convergence, and those of `_residual_checks.NUMBERS`."""
+    apply; `numbers`: convergence, and those of `residual_checks.NUMBERS`."""
 
     name: str
     reason: str
@@ -69,10 +69,10 @@ class LawVerdict(NamedTuple):
 def residuals_of(fitted: Fitted) -> Residuals:
     """The bins' distances from the law. Call it with x64 on.
 
-    A distance is the signed root of a likelihood ratio, as in a joint fit (see `_freed`), of all that the bin's
-    likelihood L allows: r^2 = 2 (max log L(x) - max [log L(x) - (x - f)^2 / (2 s^2)]), f the law's mean, s the mean of
-    the scatter. Without scatter the second term is log L(f). Of normal likelihoods of width w, r is the distance over
-    sqrt(w^2 + s^2).
+    A distance is the signed root of a likelihood ratio, as in a joint fit (see `profile_likelihood`), of all that the
+    bin's likelihood L allows: r^2 = 2 (max log L(x) - max [log L(x) - (x - f)^2 / (2 s^2)]), f the law's mean, s the
+    mean of the scatter. Without scatter the second term is log L(f). Of normal likelihoods of width w, r is the
+    distance over sqrt(w^2 + s^2).
     """
     bins, law = fitted.bins, fitted.at_bins
     at = (np.log(law) if bins.logarithmic else law).mean(axis=(0, 1))

@@ -53,8 +53,8 @@ def speckle_evidence(scores: np.ndarray, valid: np.ndarray, tau: np.ndarray) -> 
 
 
 def _likelihoods(scores: np.ndarray, valid: np.ndarray, share: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """Log likelihoods (bin, chain) of scores (bin, tau) under several chains as `_chain` defines them, from the share
-    and the memory (tau, chain); the scale is profiled out, and what they have in common is left out."""
+    """Log likelihoods (bin, chain) of scores (bin, tau) under several chains as `ornstein_uhlenbeck` defines them, from
+    the share and the memory (tau, chain); the scale is profiled out, and what they have in common is left out."""
     shape = len(scores), share.shape[1]
     mean, variance, square, volume = np.zeros(shape), np.ones(shape), np.zeros(shape), np.zeros(shape)
     for place, load in enumerate(np.sqrt(share)):

@@ -41,11 +41,11 @@ class Evidence:
     `mode_potential`: lowest potential seen before; `sampled`: number of sampled coordinates; `prior_quantiles`:
     parameter name to evenly spaced quantiles of its prior; `prior_tails`: parameter name to the prior's probability of
     a value as far out as the median draw; `noise`: the noise model's name; `scores`: normal scores (draw, point) of the
-    residuals of the valid points; `speckle_evidence`: see `_check`, NaN without delays; `chi2`: sum of squares of the
-    residuals from the posterior mean curve, in stated errors; `tau` of the valid points, and whether they are `delays`;
-    `tau_min`: from which delay on the curve fits, where only the first ones are off, else 0; `free`: number of free
-    numbers of the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard error, NaN where the
-    model has none; `max_tree_depth`; `wanted`: draws asked for.
+    residuals of the valid points; `speckle_evidence`: see `predictive_checks`, NaN without delays; `chi2`: sum of
+    squares of the residuals from the posterior mean curve, in stated errors; `tau` of the valid points, and whether
+    they are `delays`; `tau_min`: from which delay on the curve fits, where only the first ones are off, else 0; `free`:
+    number of free numbers of the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard error,
+    NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for.
     """
 
     draws: dict[str, np.ndarray]

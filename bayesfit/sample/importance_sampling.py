@@ -1,7 +1,7 @@
 """What importance sampling says of a bin's posterior before it is sampled.
 
 1. Points: prior draws, each with a draw of the noise about its own guess and of amplitudes that are sampled about
-   their regression, and Student-t clouds about modes and ridges (`_modes`). Their weights are the posterior over the
+   their regression, and Student-t clouds about modes and ridges (`modes`). Their weights are the posterior over the
    mixture that all were drawn from (Owen & Zhou 2000, the deterministic-mixture weights).
 2. Where there are ridges, more points, from ellipses fitted to the weighted ones, again and again until enough points
    count. All are weighed over all that they were drawn from (adaptive multiple importance sampling: Cornuet, Marin,
