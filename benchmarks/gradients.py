@@ -25,7 +25,7 @@ from bayesfit.sample import least_squares as _point
 from bayesfit.sample import scheduler as _sample
 from bayesfit.sample import starts as _estimate
 
-DELAYS, LANES, INNER = 72, _sample.LANES, 200
+DELAYS, CHAINS_PER_DEVICE, INNER = 72, _sample.CHAINS_PER_DEVICE, 200
 
 
 def best(function, repeats=10) -> float:
@@ -127,7 +127,7 @@ def by_hand(z, tau, y, unit, prior):
 
 def the_gradient(problem, z) -> float:
     """Prints the first part; returns s for one gradient of one lane, compiled."""
-    posterior, bins = problem.posterior, take(problem.bins, np.arange(LANES))
+    posterior, bins = problem.posterior, take(problem.bins, np.arange(CHAINS_PER_DEVICE))
 
     def many(bin, z):
         def step(_, z):
@@ -139,12 +139,12 @@ def the_gradient(problem, z) -> float:
     started, memory = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     compiled = jax.jit(jax.vmap(many)).lower(bins, z).compile(CPU_OPTIONS)
     took, memory = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
-    fast = best(lambda: compiled(bins, z)) / INNER / LANES
+    fast = best(lambda: compiled(bins, z)) / INNER / CHAINS_PER_DEVICE
     plain = jax.vmap(jax.value_and_grad(posterior.potential))
     with jax.disable_jit():
-        slow = best(lambda: plain(z, bins), 1) / LANES
+        slow = best(lambda: plain(z, bins), 1) / CHAINS_PER_DEVICE
     length = int(bins.valid.sum(axis=1).max())
-    data = [np.asarray(array)[:, :length] for array in (bins.y, bins.unit)]
+    data = [np.asarray(array)[:, :length] for array in (bins.y, bins.inverse_error)]
     tau = np.asarray(bins.tau)[0, :length]
     priors = {name: {key: v[0] for key, v in given.items()} for name, given in bins.priors.items()}
     prior = {
@@ -154,8 +154,11 @@ def the_gradient(problem, z) -> float:
         "baseline_sd": priors["baseline"]["scale"],
     }
     host = np.asarray(z)
-    together = best(lambda: by_hand(host, tau, *data, prior)) / LANES
-    alone = best(lambda: [by_hand(host[i], tau, data[0][i], data[1][i], prior) for i in range(LANES)], 3) / LANES
+    together = best(lambda: by_hand(host, tau, *data, prior)) / CHAINS_PER_DEVICE
+    alone = (
+        best(lambda: [by_hand(host[i], tau, data[0][i], data[1][i], prior) for i in range(CHAINS_PER_DEVICE)], 3)
+        / CHAINS_PER_DEVICE
+    )
     expected = jax.vmap(jax.grad(posterior.potential))(z, bins)
     error = np.max(np.abs(-by_hand(host, tau, *data, prior)[1] - expected) / (1.0 + np.abs(expected)))
     print(f"log density and gradient, {DELAYS} delays, one lane, one core; largest difference {error:.1e}")
@@ -173,12 +176,12 @@ def the_gradient(problem, z) -> float:
 def the_sampler(problem, points, estimates, keys, gradient: float) -> None:
     """Prints the second part."""
     schedule = _sample.Schedule(4, 1000, 50, 0.6, 400.0)
-    few = np.arange(LANES // 4)
+    few = np.arange(CHAINS_PER_DEVICE // 4)
     work = _sample.Sampling(problem.posterior, take(problem.bins, few), take(estimates, few), keys[few], schedule)
     work.fill()
     fresh = place(work.fresh, 1)
     walks = [walk for walk, _ in work.advancing(work.lanes, work.walks, fresh)]
-    stay = place(np.zeros(LANES, bool), 1)
+    stay = place(np.zeros(CHAINS_PER_DEVICE, bool), 1)
     times, needed, made = [], 0, 0
     for _ in range(10):
         started = time.perf_counter()
@@ -193,7 +196,7 @@ def the_sampler(problem, points, estimates, keys, gradient: float) -> None:
 
 
 def main() -> None:
-    data, _ = bayesfit.simulate(bins=LANES, delays=DELAYS, seed=1, wrong_errors=True)
+    data, _ = bayesfit.simulate(bins=CHAINS_PER_DEVICE, delays=DELAYS, seed=1, wrong_errors=True)
     with jax.enable_x64(True):
         problem = prepare(data)
         keys = bin_keys(0, problem.identity)

@@ -2,7 +2,7 @@
 
 As `calibration.py`, with all bins of a dataset in one posterior: truth is drawn from the prior of what the bins have in
 common and of what is each bin's own, curves from the truth, and the truth's ranks among the draws are uniform where all
-is right. Priors, links, curves and likelihood are written here a second time, in NumPy.
+is right. Priors, poolings, curves and likelihood are written here a second time, in NumPy.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def amplitude(rng, count):
 
 @dataclass(frozen=True)
 class Setting:
-    """What is calibrated: how parameters are linked, priors, noise, and `truth(rng)`: names in the result to the values
+    """What is calibrated: how parameters are pooled, priors, noise, and `truth(rng)`: names in the result to the values
     of bins (q_bin,), of groups (group,) or of all."""
 
     across: dict

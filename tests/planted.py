@@ -411,7 +411,7 @@ def _(patch):
         def log_prob(self, x):
             return -0.5 * (self.freedom + 1.0) * jnp.log1p(x**2 / self.freedom)
 
-    patch.setattr(Scatter, "unit", property(lambda self: Loose(self.freedom)))
+    patch.setattr(Scatter, "white", property(lambda self: Loose(self.freedom)))
 
 
 @error("the deviation's parabola is that of the variance", "smooth")

@@ -38,7 +38,7 @@ OUTCOMES = [
 
 def verdict_on(noise, p, sign, speckle, delays):
     """The verdict of a bin whose checks come out so."""
-    bin = replace(GOOD, noise=noise, delays=delays, speckle_evidence=speckle)
+    bin = replace(GOOD, noise=noise, delays=delays, speckle_log_ratio=speckle)
     with (
         patch.object(_verdict, "check", lambda scores: dict(p)),
         patch.object(_verdict, "neighbour_correlation", lambda scores: np.array([0.5 * sign])),
@@ -56,7 +56,7 @@ def pooled(noise, p, sign, speckle, delays):
                 **of_bins,
                 "points": ("q_bin", np.full(BINS, 60)),
                 "residual_correlation": ("q_bin", np.full(BINS, correlation)),
-                "speckle_evidence": ("q_bin", np.full(BINS, speckle)),
+                "speckle_log_ratio": ("q_bin", np.full(BINS, speckle)),
                 "tau_min_to_try": ("q_bin", np.zeros(BINS)),
             }
         ),

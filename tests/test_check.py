@@ -6,7 +6,7 @@ import xarray as xr
 from scipy import stats
 
 from bayesfit.diagnose.advice import NOTHING, advise, over_all
-from bayesfit.diagnose.predictive_checks import CHECKS, FEWEST_POINTS, _likelihoods, check, speckle_evidence
+from bayesfit.diagnose.predictive_checks import CHECKS, FEWEST_POINTS, _likelihoods, check, speckle_log_ratio
 
 RNG = np.random.default_rng(11)
 
@@ -47,7 +47,7 @@ def diagnostics(bins, correlation=0.0, evidence=np.nan, **p):
     """Of bins of 60 points whose residuals correlate so, and whose p-values are uniform but for those given."""
     numbers = {name: ("q_bin", p.get(name, RNG.uniform(size=bins))) for name in CHECKS}
     numbers["residual_correlation"] = ("q_bin", correlation + RNG.standard_normal(bins) / np.sqrt(60))
-    numbers["speckle_evidence"] = ("q_bin", np.full(bins, evidence))
+    numbers["speckle_log_ratio"] = ("q_bin", np.full(bins, evidence))
     numbers["tau_min_to_try"] = ("q_bin", np.zeros(bins))
     return xr.Dataset({**numbers, "points": ("q_bin", np.full(bins, 60))})
 
@@ -104,7 +104,7 @@ def test_likelihood_of_a_chain_is_that_of_a_dense_normal():
 def test_correlations_are_told_apart(kind):
     root = np.linalg.cholesky(correlated(kind, 0.95))
     scores = RNG.standard_normal((100, TAU.size)) @ root.T
-    found = speckle_evidence(scores, np.ones(scores.shape, bool), TAU)
+    found = speckle_log_ratio(scores, np.ones(scores.shape, bool), TAU)
     tried = [advise({"p_correlation": 1e-4}, "scaled", one, True).noise for one in (*found, np.sum(found))]
     assert np.mean([one == kind for one in tried]) > 0.8
     assert tried[-1] == kind

@@ -11,7 +11,7 @@ from scipy import stats
 
 from bayesfit.posterior.coordinates import base
 from bayesfit.posterior.deviations import MOST_STEPS, Fits, independent, walk
-from bayesfit.posterior.links import Link
+from bayesfit.posterior.pooling import Pooling
 
 BINS, SPREAD, MIDDLE = 5, 0.7, 1.3
 RNG = np.random.default_rng(0)
@@ -78,11 +78,11 @@ def test_without_fits_coordinates_are_the_numbers():
 def test_fits_that_say_nothing_have_no_weight():
     """One that failed, that is exact, or that has no logarithm where bins scatter by factors."""
     values, sd = np.array([2.0, -2.0, np.nan, 1.0, 1.0]), np.array([0.2, 0.2, 1.0, np.inf, 0.0])
-    link = Link("rate", "law", scatter=True)
-    fits = link.with_fits(None, values, sd).fits
+    pooling = Pooling("rate", "law", scatter=True)
+    fits = pooling.with_fits(None, values, sd).fits
     np.testing.assert_allclose(fits.middle, [np.log(2.0), 0.0, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(fits.precision, [100.0, 0.0, 0.0, 0.0, 0.0])
-    fits = replace(link, additive=True).with_fits(None, values, sd).fits
+    fits = replace(pooling, additive=True).with_fits(None, values, sd).fits
     np.testing.assert_allclose(fits.middle, [2.0, -2.0, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(fits.precision, [25.0, 25.0, 0.0, 0.0, 0.0])
 

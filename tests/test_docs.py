@@ -20,7 +20,7 @@ from bayesfit.cli.show_result import units_of as _units
 from bayesfit.modelling.laws import get_law
 from bayesfit.modelling.noise import get_noise
 from bayesfit.modelling.settings import assigned, load_settings
-from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.pooling import parse_across
 from bayesfit.result.specimen import parse_known
 
 ROOT = Path(__file__).parent.parent

@@ -44,7 +44,7 @@ def test_sample_stats_have_the_schema_names(fitted):
         "tree_depth",
         "reached_max_treedepth",
         "diverging",
-        "jumped",
+        "independence_accepted",
     }
 
 

@@ -1,4 +1,4 @@
-"""Joint fits: their density from that of single bins, what sharing gains, every kind of link, and what is refused."""
+"""Joint fits: their density from that of single bins, what sharing gains, every kind of pooling, and what is refused."""
 
 import json
 import signal
@@ -17,7 +17,7 @@ from bayesfit.api.sequential_prior import carried_common
 from bayesfit.compute.keys import bin_keys
 from bayesfit.compute.work import Stop
 from bayesfit.posterior.joint import joint_posterior, priors_of
-from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.pooling import parse_across
 from bayesfit.posterior.prepare import prepare
 from bayesfit.sample.least_squares import point_estimates, with_scaled_errors
 
@@ -37,13 +37,13 @@ def data(error=0.004, seed=2, rate=D * Q**2):
 
 
 def joint_of(curves, across, noise="stated"):
-    links = (link.of_bins(np.arange(BINS)) for link in parse_across(across, curves))
+    poolings = (pooling.of_bins(np.arange(BINS)) for pooling in parse_across(across, curves))
     problem = prepare(curves, "stretched_exponential", noise)
-    return problem, joint_posterior(problem, problem.bins, tuple(links), {}, {})
+    return problem, joint_posterior(problem, problem.bins, tuple(poolings), {}, {})
 
 
 def test_density_is_that_of_the_bins_at_the_linked_values():
-    """Sum of the bins' own densities, of which the priors of linked parameters count not at all, or once if shared."""
+    """Sum of the bins' own densities, of which the priors of pooled parameters count not at all, or once if shared."""
     with jax.enable_x64(True):
         problem, joint = joint_of(data(), {"rate": "diffusion", "beta": "shared"})
         values, handler = joint.run(key=jax.random.key(3))
@@ -127,10 +127,10 @@ def test_the_full_program_has_the_same_posterior(diffusion):
             jax.tree.map(jnp.asarray, problem.bins),
             priors_of(problem.posterior, jax.tree.map(lambda array: array[0], problem.bins))["beta"],
         )
-        y, unit = bins.y, bins.unit
+        y, unit = bins.y, bins.inverse_error
 
         def program():
-            values = {"rate": joint.links[0].values(None), "beta": numpyro.sample("beta", prior)}
+            values = {"rate": joint.poolings[0].values(None), "beta": numpyro.sample("beta", prior)}
             with numpyro.plate("bins", BINS):
                 contrast = numpyro.sample("contrast", dist.TruncatedNormal(0.2, 0.2, low=0.0))
                 baseline = numpyro.sample("baseline", dist.Normal(1.0, 0.1))
@@ -283,27 +283,27 @@ def test_a_law_needs_q_of_the_bins_in_use():
     with pytest.raises(bayesfit.InputError, match=r"across.rate: no bin has a q"):
         bayesfit.fit(data().drop_vars("q"), across={"rate": "diffusion"})
     q = np.where(np.arange(BINS) < 4, Q, [0.0, 0.0, 0.0, 0.0, np.nan, 0.0])
-    (link,) = parse_across({"rate": "diffusion"}, data().assign_coords(q=("q_bin", q)))
-    np.testing.assert_array_equal(link.of_bins(np.array([0, 3])).q, Q[[0, 3]])
+    (pooling,) = parse_across({"rate": "diffusion"}, data().assign_coords(q=("q_bin", q)))
+    np.testing.assert_array_equal(pooling.of_bins(np.array([0, 3])).q, Q[[0, 3]])
     with pytest.raises(bayesfit.InputError, match=r"across.rate: bin 4: the bin has no q"):
-        link.of_bins(np.array([0, 4]))
+        pooling.of_bins(np.array([0, 4]))
     with pytest.raises(bayesfit.InputError, match=r"across.rate: bin 5: q is 0, not above 0"):
-        link.of_bins(np.array([0, 5]))
+        pooling.of_bins(np.array([0, 5]))
     table = {"name": "de_gennes", "S": (np.geomspace(0.003, 0.03, 9), np.ones(9))}
-    (link,) = parse_across({"rate": table}, data())
-    assert link.of_bins(np.arange(2, BINS)).q.size == 4
+    (pooling,) = parse_across({"rate": table}, data())
+    assert pooling.of_bins(np.arange(2, BINS)).q.size == 4
     with pytest.raises(bayesfit.InputError, match=r"across.rate: bin 0: q = 0.002 1/angstrom is outside"):
-        link.of_bins(np.arange(BINS))
+        pooling.of_bins(np.arange(BINS))
 
 
 def test_groups_and_walks_are_those_of_the_bins_in_use():
-    (link,) = parse_across({"beta": {"kind": "shared", "by": list("ccaabb")}}, data())
-    some = link.of_bins(np.array([0, 1, 4]))
+    (pooling,) = parse_across({"beta": {"kind": "shared", "by": list("ccaabb")}}, data())
+    some = pooling.of_bins(np.array([0, 1, 4]))
     assert (some.groups, some.group.tolist()) == (("b", "c"), [1, 1, 0])
-    (link,) = parse_across({"beta": "smooth"}, data())
-    assert link.of_bins(np.array([4, 1])).order.tolist() == [1, 0]
+    (pooling,) = parse_across({"beta": "smooth"}, data())
+    assert pooling.of_bins(np.array([4, 1])).order.tolist() == [1, 0]
     with pytest.raises(bayesfit.InputError, match=r"across.beta: 'smooth' needs two usable bins"):
-        link.of_bins(np.array([3]))
+        pooling.of_bins(np.array([3]))
 
 
 def program(q, tau):
@@ -317,13 +317,13 @@ def test_bins_scatter_about_a_law_of_ones_own(parameter, additive):
     with jax.enable_x64(True):
         _, joint = joint_of(data(), {parameter: {"name": program, "scatter": True}})
         values, handler = joint.run(key=jax.random.key(1))
-    (link,), found = joint.links, jax.tree.map(np.asarray, dict(handler.values))
-    assert link.additive == additive
+    (pooling,), found = joint.poolings, jax.tree.map(np.asarray, dict(handler.values))
+    assert pooling.additive == additive
     off = found[f"{parameter}_scatter"] * found[f"{parameter}_unit"]
     expected = found["level"] + off if additive else found["level"] * np.exp(off)
     np.testing.assert_allclose(values[parameter], expected)
-    assert link.parameters[-1].description == f"sd of {'' if additive else 'log '}{parameter} about the law"
-    assert (f"{parameter}_scatter" in link.in_own_unit) == additive
+    assert pooling.parameters[-1].description == f"sd of {'' if additive else 'log '}{parameter} about the law"
+    assert (f"{parameter}_scatter" in pooling.in_own_unit) == additive
 
 
 @pytest.mark.parametrize("noise", ["inferred", "scaled"])

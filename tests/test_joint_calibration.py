@@ -7,7 +7,7 @@ from joint_calibration import SETTINGS, calibrate, log_likelihood, simulated
 
 from bayesfit.modelling.priors import parse_common
 from bayesfit.posterior.joint import joint_posterior
-from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.pooling import parse_across
 from bayesfit.posterior.prepare import prepare
 
 
@@ -39,8 +39,8 @@ def test_likelihoods_are_the_engines():
         )
         across = dict.fromkeys(bins, "pooled")
         given = {"D": parse_common(setting.priors["D"], "D")}
-        links = parse_across({**across, "rate": "diffusion"}, curves)
-        joint = joint_posterior(problem, problem.bins, links, given, {})
+        poolings = parse_across({**across, "rate": "diffusion"}, curves)
+        joint = joint_posterior(problem, problem.bins, poolings, given, {})
         values = [
             {name: jnp.broadcast_to(jnp.asarray(one[name], float), (6,)) for name in bins} for one in (truth, other)
         ]

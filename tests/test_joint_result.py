@@ -1,5 +1,5 @@
 """Joint fits judged: convergence, contraction and verdicts of what bins have in common, whether the bins refute their
-links, curves over q, tables and pictures."""
+poolings, curves over q, tables and pictures."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 import bayesfit
 from bayesfit.cli import main as _cli
-from bayesfit.diagnose import link_check as _link_check
+from bayesfit.diagnose import pooling_check as _pooling_check
 from bayesfit.diagnose import residual_checks as _residual_checks
 from bayesfit.diagnose.profile_likelihood import freed_bins
 from bayesfit.posterior.joint import joint_posterior
-from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.pooling import parse_across
 from bayesfit.posterior.prepare import prepare
 from bayesfit.result import joint_result as _joint_result
 from bayesfit.sample import joint_nuts as _joint_sample
@@ -97,11 +97,11 @@ def freed(curves, noise, scatter=0.0, common=D * Q**2):
         problem = prepare(curves, "stretched_exponential", noise)
         joint = joint_posterior(problem, problem.bins, parse_across(ACROSS, curves), {}, {})
         count = joint.count
-        linked = {"rate": common, "beta": np.full(count, BETA)}
-        bins = jax.tree.map(np.asarray, joint.at(linked))
+        pooled = {"rate": common, "beta": np.full(count, BETA)}
+        bins = jax.tree.map(np.asarray, joint.at(pooled))
         own = {"error_scale": np.ones(count)} if noise == "scaled" else {}
         guess = np.full((2, count), np.nan)
-        found = freed_bins(joint, linked, "rate", "log", scatter, own, tuple(guess))
+        found = freed_bins(joint, pooled, "rate", "log", scatter, own, tuple(guess))
 
         def potential(bin, x, z=()):
             one = jax.tree.map(lambda array: array[bin], bins)
@@ -161,8 +161,8 @@ def test_a_healthy_fit_is_ok(healthy):
     assert across.joint_verdict.item() == "ok"
     assert across.joint_reason.item().startswith("R-hat 1.0")
     assert np.all(across["contraction"] > 0.99)
-    assert list(across.linked.values) == ["rate", "beta"]
-    assert list(across.link.values) == ["diffusion", "shared"]
+    assert list(across.pooled.values) == ["rate", "beta"]
+    assert list(across.pooling.values) == ["diffusion", "shared"]
     np.testing.assert_array_equal(across.freedom, [BINS - 1, BINS - 1])
     np.testing.assert_allclose(across.chi2[0], np.sum(healthy["law_residuals"].rate.values ** 2))
     assert across.divergences.item() == healthy["sample_stats"].diverging.isel(q_bin=0).sum()
@@ -248,7 +248,7 @@ def test_errors_that_are_stated_too_small_refute_no_law(fitted_again):
     assert again["across"].joint_reason.item() == f"{BINS} of {BINS} bins do not fit"
 
 
-# The links over q
+# The poolings over q
 
 
 def test_the_laws_band_is_that_of_its_draws(healthy):
@@ -268,7 +268,7 @@ def test_every_kind_of_link_is_described(hierarchical):
     across, curve = hierarchical["across"], hierarchical["law_curve"]
     names = ["D", "rate_scatter", "beta_mean", "beta_spread", "contrast_mean", "contrast_spread", "baseline"]
     assert list(across.parameter.values) == names
-    assert list(across.link.values) == ["diffusion with scatter", "pooled", "smooth", "shared by group"]
+    assert list(across.pooling.values) == ["diffusion with scatter", "pooled", "smooth", "shared by group"]
     np.testing.assert_array_equal(across.freedom, [BINS - 2, BINS - 2, np.nan, BINS - 2])
     draws = hierarchical["posterior"]
     np.testing.assert_allclose(curve.beta, draws.beta_mean.mean())
@@ -279,12 +279,12 @@ def test_every_kind_of_link_is_described(hierarchical):
 
 
 def test_what_bins_have_in_common_has_the_unit_of_its_parameter():
-    (link,) = parse_across({"rate": "pooled"}, data())
+    (pooling,) = parse_across({"rate": "pooled"}, data())
     rate = xr.DataArray(np.ones((2, 3, BINS)), dims=("chain", "draw", "q_bin"), attrs={"units": "1/s"})
     posterior = xr.Dataset({"rate": rate}, {"chain": range(2), "draw": range(3)})
     shared = dict.fromkeys(("rate_mean", "rate_spread"), np.ones((2, 3)))
     prior = dict.fromkeys(shared, np.arange(3.0))
-    found = _joint_result._common_of(link, shared, prior, posterior)
+    found = _joint_result._common_of(pooling, shared, prior, posterior)
     assert (found.rate_mean.attrs["units"], found.rate_spread.attrs["units"]) == ("1/s", "1")
 
 
@@ -298,10 +298,10 @@ def test_residuals_are_in_units_of_scatter_and_width(hierarchical):
 def test_interpolation_between_bins_keeps_their_values():
     x = np.log(Q)[::-1]
     values = np.random.default_rng(0).standard_normal((5, BINS))
-    np.testing.assert_allclose(values @ _link_check._interpolation(x, x).T, values)
+    np.testing.assert_allclose(values @ _pooling_check._interpolation(x, x).T, values)
     middles = 0.5 * (x[1:] + x[:-1])
     np.testing.assert_allclose(
-        values @ _link_check._interpolation(x, middles).T, 0.5 * (values[:, 1:] + values[:, :-1])
+        values @ _pooling_check._interpolation(x, middles).T, 0.5 * (values[:, 1:] + values[:, :-1])
     )
 
 

@@ -29,7 +29,7 @@ from bayesfit.modelling.laws import LAWS, Law, get_law
 from bayesfit.posterior import bin_likelihood as _bin_likelihood
 from bayesfit.posterior import sinh_arcsinh as _sinh_arcsinh
 from bayesfit.posterior.bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered
-from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.pooling import parse_across
 from bayesfit.posterior.sinh_arcsinh import SinhArcsinh
 from bayesfit.result.datasets import joined
 from bayesfit.result.law_result import grid
@@ -441,8 +441,10 @@ def test_extrapolation_to_q_zero_is_a_weighted_line():
 
 
 def test_the_extrapolation_is_positive_wherever_its_prior_reaches():
-    (link,) = parse_across({"rate": "diffusion_extrapolated"}, bayesfit.curves(TAU, np.ones((Q.size, TAU.size)), q=Q))
-    assert [parameter.name for parameter in link.parameters] == ["D0", "C"]
+    (pooling,) = parse_across(
+        {"rate": "diffusion_extrapolated"}, bayesfit.curves(TAU, np.ones((Q.size, TAU.size)), q=Q)
+    )
+    assert [parameter.name for parameter in pooling.parameters] == ["D0", "C"]
     values = [value(get_law("diffusion_extrapolated"), Q, D0=5.0, C=share / Q[-1] ** 2) for share in (-0.999, 0.5)]
     assert np.all(values[0] > 0)
     np.testing.assert_allclose(values[1], 5.0 * Q**2 * (1 + 0.5 * (Q / Q[-1]) ** 2))
@@ -618,8 +620,8 @@ def test_a_law_may_stand_in_a_file(tmp_path):
     )
     np.testing.assert_allclose(value(get_law(str(file)), Q, speed=3.0), 6.0 * Q)
     curves = bayesfit.curves(TAU, np.ones((Q.size, TAU.size)), q=Q)
-    (link,) = parse_across({"rate": {"name": str(file), "scatter": True}}, curves)
-    assert [parameter.name for parameter in link.parameters] == ["speed", "rate_scatter"]
+    (pooling,) = parse_across({"rate": {"name": str(file), "scatter": True}}, curves)
+    assert [parameter.name for parameter in pooling.parameters] == ["speed", "rate_scatter"]
     with pytest.raises(SettingsError, match="a law of your own has no option 'n'"):
         get_law({"name": str(file), "n": 1})
     for text, words in (("law = 3", "holds no law. Add"), ("law = 1 / 0", "fails when run: ZeroDivisionError")):

@@ -40,7 +40,7 @@ def bin_of(noise):
 def covariance_of(noise, bin):
     """Covariance (or scale) matrix of the valid points of g2, from the formulas in words."""
     values, valid = VALUES[noise], np.asarray(bin.valid)
-    tau, error = np.asarray(bin.tau)[valid], 1 / np.asarray(bin.unit)[valid]
+    tau, error = np.asarray(bin.tau)[valid], 1 / np.asarray(bin.inverse_error)[valid]
     sigma = error * values.get("error_scale", 1.0) if NOISES[noise].stated else np.full(tau.size, values["sigma"])
     x = 2 * np.log(tau / tau[0]) / np.log(tau[-1] / tau[0]) - 1
     sigma = sigma * np.exp(values.get("sigma_slope", 0) * x + values.get("sigma_curvature", 0) * (x**2 - 1 / 3))
@@ -62,7 +62,7 @@ def test_likelihood_is_that_of_scipy(noise):
     posterior, bin = bin_of(noise)
     valid = np.asarray(bin.valid)
     mean = 1.0 + 0.02 * jnp.cos(jnp.arange(16.0))
-    g2 = jnp.where(bin.valid, bin.y / jnp.where(bin.valid, bin.unit, 1.0), 77.0)
+    g2 = jnp.where(bin.valid, bin.y / jnp.where(bin.valid, bin.inverse_error, 1.0), 77.0)
     got = Observed(mean, posterior.scatter_at(VALUES[noise], bin), bin).log_prob(g2)
     residual, covariance = np.asarray(g2 - mean)[valid], covariance_of(noise, bin)
     if "error_freedom" in VALUES[noise]:
@@ -77,10 +77,15 @@ def test_each_point_given_the_others(noise):
     """Pointwise log likelihood: of a normal, the ratio of the joint density with and without the point."""
     posterior, bin = bin_of(noise)
     valid = np.flatnonzero(np.asarray(bin.valid))
-    residual = 0.03 * jnp.sin(3.0 * jnp.arange(16.0)) * bin.unit
-    got = posterior.scatter_at(VALUES[noise], bin).pointwise(residual, bin) + jnp.log(jnp.where(bin.valid, bin.unit, 1))
+    residual = 0.03 * jnp.sin(3.0 * jnp.arange(16.0)) * bin.inverse_error
+    got = posterior.scatter_at(VALUES[noise], bin).pointwise(residual, bin) + jnp.log(
+        jnp.where(bin.valid, bin.inverse_error, 1)
+    )
     assert np.all(np.asarray(got)[MASKED] == 0.0)
-    covariance, value = covariance_of(noise, bin), np.asarray(residual / jnp.where(bin.valid, bin.unit, 1.0))[valid]
+    covariance, value = (
+        covariance_of(noise, bin),
+        np.asarray(residual / jnp.where(bin.valid, bin.inverse_error, 1.0))[valid],
+    )
     if "error_freedom" in VALUES[noise]:
         expected = stats.t.logpdf(value, VALUES[noise]["error_freedom"], 0, np.sqrt(np.diag(covariance)))
     else:
@@ -96,7 +101,7 @@ def test_whitening_is_the_inverse_root_of_the_covariance(noise):
     valid = np.flatnonzero(np.asarray(bin.valid))
     scatter = posterior.scatter_at(VALUES[noise], bin)
     root = jax.vmap(scatter.color)(jnp.eye(16) * scatter.scale).T
-    error = 1 / np.asarray(bin.unit)[valid]
+    error = 1 / np.asarray(bin.inverse_error)[valid]
     root = np.asarray(root)[np.ix_(valid, valid)] * error[:, None]
     np.testing.assert_allclose(root @ root.T, covariance_of(noise, bin), rtol=1e-10, atol=1e-18)
     column = jnp.where(bin.valid, jnp.arange(16.0), 0.0)
@@ -110,7 +115,7 @@ def test_scores_of_simulated_curves_are_standard_normal(noise):
     observed = Observed(jnp.ones(16), scatter, bin)
     g2 = observed.sample(jax.random.key(1), (4000,))
     assert np.all(np.asarray(g2)[:, MASKED] == 1.0)
-    scores = jax.vmap(lambda curve: scatter.scores((curve - 1.0) * bin.unit, bin))(g2)
+    scores = jax.vmap(lambda curve: scatter.scores((curve - 1.0) * bin.inverse_error, bin))(g2)
     scores = np.asarray(scores)[:, np.asarray(bin.valid)]
     assert stats.kstest(scores.ravel(), "norm").pvalue > 0.01
     np.testing.assert_allclose(np.cov(scores.T), np.eye(scores.shape[1]), atol=0.12)

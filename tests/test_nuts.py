@@ -11,7 +11,7 @@ from scipy import stats
 
 from bayesfit.sample.nuts import Point, grow, plant, reach
 
-LANES, TRANSITIONS, DEPTH = 256, 60, 6
+CHAINS_PER_DEVICE, TRANSITIONS, DEPTH = 256, 60, 6
 BURN_IN = 20
 
 
@@ -63,7 +63,7 @@ def ours(potential, step_size):
         first = point_at(jax.random.normal(key, (3,)), potential)
         return jax.lax.scan(transition, first, jax.random.split(key, TRANSITIONS))[1]
 
-    return jax.vmap(lane)(jax.random.split(jax.random.key(1), LANES))
+    return jax.vmap(lane)(jax.random.split(jax.random.key(1), CHAINS_PER_DEVICE))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -88,7 +88,7 @@ def numpyros(potential, step_size):
 
         return jax.lax.scan(transition, state, None, length=TRANSITIONS)[1]
 
-    return jax.vmap(lane)(jax.random.split(jax.random.key(2), LANES))
+    return jax.vmap(lane)(jax.random.split(jax.random.key(2), CHAINS_PER_DEVICE))
 
 
 def settled(run):
@@ -123,7 +123,7 @@ def test_normals_have_their_moments(step_size):
     for axis, sd in enumerate([1.0, 0.4, 2.0]):
         for power, expected in ((1, 0.0), (2, sd**2), (4, 3 * sd**4)):
             means = (u[..., axis] ** power).mean(axis=1)
-            assert abs(means.mean() - expected) < 4 * means.std() / np.sqrt(LANES)
+            assert abs(means.mean() - expected) < 4 * means.std() / np.sqrt(CHAINS_PER_DEVICE)
 
 
 def test_quartic_has_the_moments_of_its_closed_form():
@@ -132,7 +132,7 @@ def test_quartic_has_the_moments_of_its_closed_form():
 
     u, _, _ = settled(ours(quartic, 0.8))
     means = (u**2).mean(axis=(1, 2))
-    assert abs(means.mean() - 2 * gamma(0.75) / gamma(0.25)) < 4 * means.std() / np.sqrt(LANES)
+    assert abs(means.mean() - 2 * gamma(0.75) / gamma(0.25)) < 4 * means.std() / np.sqrt(CHAINS_PER_DEVICE)
 
 
 def test_a_tree_never_has_more_leaves_than_its_depth_allows():

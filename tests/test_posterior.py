@@ -260,7 +260,7 @@ def test_sampled_amplitudes_are_measured_about_their_regression(contrast, error)
     tau, slow, fast, share = map(np.asarray, (bin.tau, values["rate"], values["rate_fast"], values["fraction"]))
     shape = (share * np.exp(-fast * tau) + (1.0 - share) * np.exp(-slow * tau)) ** 2
     (mean_c, sd_c), (mean_b, sd_b) = (posterior.amplitude_prior(name, bin) for name in ("contrast", "baseline"))
-    columns = np.stack([shape * bin.unit, bin.unit], axis=1)
+    columns = np.stack([shape * bin.inverse_error, bin.inverse_error], axis=1)
     (found, _), sd = regression(columns, bin.y, bin.valid, [mean_c, mean_b], [sd_c, sd_b])
     held = (found + np.hypot(found, 2 * sd)) / 2
     assert float(values["contrast"]) == pytest.approx(held, rel=1e-6)
@@ -355,7 +355,7 @@ def test_padding_changes_nothing():
     longer = jax.tree.map(lambda array: array, bin)._replace(
         tau=jnp.concatenate([bin.tau, jnp.full(16, bin.tau[-1])]),
         y=jnp.concatenate([bin.y, jnp.zeros(16)]),
-        unit=jnp.concatenate([bin.unit, jnp.zeros(16)]),
+        inverse_error=jnp.concatenate([bin.inverse_error, jnp.zeros(16)]),
         valid=jnp.concatenate([bin.valid, jnp.zeros(16, bool)]),
         layout=jnp.concatenate([bin.layout, jnp.zeros((16, 1))]),
     )
@@ -439,7 +439,7 @@ def exact_log_evidence(posterior, bin, curve, scale, log_prior):
     """Normal evidence in exact rational arithmetic from the floats that the engine is given; one log at the end."""
     mean, sd = zip(*(map(float, posterior.amplitude_prior(name, bin)) for name in posterior.marginal), strict=True)
     valid = np.array(bin.valid)
-    columns = [[Fraction(float(v)) for v in np.array(c)[valid]] for c in (curve.shape, curve.unit, bin.y)]
+    columns = [[Fraction(float(v)) for v in np.array(c)[valid]] for c in (curve.shape, curve.baseline, bin.y)]
     shape, unit, y = columns
     s2 = Fraction(scale) ** 2
     w = [1 / Fraction(v) ** 2 for v in sd]
@@ -461,7 +461,12 @@ def exact_log_evidence(posterior, bin, curve, scale, log_prior):
     contrast_sd = math.sqrt(float(a22 / determinant))
     if np.isfinite(low):
         value += log_ndtr((float(c) - low) / contrast_sd) - log_ndtr((mean[0] - low) / sd[0])
-    return value + float(log_prior) + np.sum(np.log(np.array(bin.unit)[valid])), float(c), contrast_sd, float(b)
+    return (
+        value + float(log_prior) + np.sum(np.log(np.array(bin.inverse_error)[valid])),
+        float(c),
+        contrast_sd,
+        float(b),
+    )
 
 
 def all_at(posterior, z, bin):

@@ -8,7 +8,7 @@ from scipy import stats
 import bayesfit
 from bayesfit.data.average import distance_limit
 from bayesfit.data.stack import joined_delays
-from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.pooling import parse_across
 
 BINS, REPEATS = 6, 10
 TAU = np.geomspace(1e-4, 10.0, 48)

@@ -35,6 +35,20 @@ def test_a_loaded_result_can_be_saved_again(saved, tmp_path):
     assert bayesfit.load(again).attrs == bayesfit.load(saved).attrs
 
 
+def test_a_result_saved_under_former_names_has_those_of_today(fitted, tmp_path):
+    former = fitted.copy(deep=True)
+    former["sample_stats"] = former["sample_stats"].to_dataset().rename(independence_accepted="jumped")
+    diagnostics = {"independence_accepted": "jumped", "speckle_log_ratio": "speckle_evidence"}
+    former["diagnostics"] = former["diagnostics"].to_dataset().rename(diagnostics)
+    across = xr.Dataset({"link": ("linked", ["shared"])}, {"linked": ["rate"]})
+    former["across"] = across
+    loaded = bayesfit.load(bayesfit.save(former, tmp_path / "former.nc"))
+    for name in ("sample_stats", "diagnostics"):
+        assert set(loaded[name].data_vars) == set(fitted[name].data_vars)
+    assert loaded["across"].dataset.equals(across.rename(link="pooling", linked="pooled"))
+    bayesfit.save(loaded, tmp_path / "again.nc")
+
+
 def out_of_range(result):
     """The result with a variable of each kind that single precision does not hold."""
     changed = result.copy(deep=True)

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from test_joint import BINS, TAU, Q, data
 
 from bayesfit.posterior.joint import joint_posterior
-from bayesfit.posterior.links import parse_across
+from bayesfit.posterior.pooling import parse_across
 from bayesfit.posterior.prepare import prepare
 from bayesfit.sample.joint_starts import slopes
 

@@ -50,7 +50,7 @@ def fitted_with_two():
         posterior, bins, keys = problem.posterior, problem.bins, bin_keys(0, problem.identity)
         points = point_estimates(posterior, bins, keys, lambda _: None, Stop())
         _, *shape = count_and_size(posterior, points)
-        u = np.stack([np.random.default_rng((*key, _keys.CLOUDS)).standard_t(FREEDOM, shape) for key in keys])
+        u = np.stack([np.random.default_rng((*key, _keys.NEAR_MODES)).standard_t(FREEDOM, shape) for key in keys])
         index = np.arange(len(keys))
         parts = surveying(posterior)(*(place(a, 1) for a in (take(bins, index), points.starts, points.scouts, u)))
         surveys = [jax.tree.map(lambda array, row=row: array[row], gather(parts)) for row in index]

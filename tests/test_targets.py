@@ -80,7 +80,11 @@ def test_what_so_many_draws_may_have(draws, target, fixed, reachable):
 def look(rhat=1.0, ess=500.0, diverging=0.0, last=False):
     """A look at independent draws that are given another R-hat and effective sample size."""
     draws = np.random.default_rng(0).standard_normal((1, 4, 500))
-    leaps = {"n_steps": np.ones((4, 500)), "jumped": np.zeros((4, 500)), "diverging": np.full((4, 500), diverging)}
+    leaps = {
+        "n_steps": np.ones((4, 500)),
+        "independence_accepted": np.zeros((4, 500)),
+        "diverging": np.full((4, 500), diverging),
+    }
     found = Look.at(draws, leaps, 63, last)._replace(ess=ess, convergence=(rhat, ess, ess))
     return found._replace(enough=found.reaches(400.0) and (last or found.calm))
 

@@ -1,4 +1,4 @@
-"""Verdicts on constructed evidence, one for each rule, and on planted bins through the whole fit."""
+"""Verdicts on constructed findings, one for each rule, and on planted bins through the whole fit."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bayesfit
-from bayesfit.diagnose.verdict import NUMBERS, VERDICTS, Evidence, _modes, _valley, contraction, judge, unusable
+from bayesfit.diagnose.verdict import NUMBERS, VERDICTS, Findings, _modes, _valley, contraction, judge, unusable
 from bayesfit.sample.convergence import worst
 from bayesfit.sample.draws import FEWEST_DRAWS
 
@@ -21,22 +21,22 @@ def scores_of(residual):
     return residual + 0.1 * np.random.default_rng(4).standard_normal((200, len(residual)))
 
 
-def evidence(**changes):
+def findings(**changes):
     """A bin with nothing to find fault with."""
-    good = Evidence(
+    good = Findings(
         draws={"rate": 5.0 + 0.1 * RNG.standard_normal((4, DRAWS)), "beta": 1 + 0.01 * RNG.standard_normal((4, DRAWS))},
         convergence=(np.nan, np.nan, np.nan),
         potential=-100.0 + RNG.gamma(1.0, 1.0, (4, DRAWS)),
         n_steps=np.full((4, DRAWS), 3),
         diverging=np.zeros((4, DRAWS), bool),
-        jumped=np.arange(4 * DRAWS).reshape(4, DRAWS) % 2 == 0,
+        independence_accepted=np.arange(4 * DRAWS).reshape(4, DRAWS) % 2 == 0,
         mode_potential=-100.0,
         sampled=2,
         prior_quantiles={"rate": 20 * LEVELS, "beta": 2 * LEVELS},
         prior_tails={"rate": 0.7, "beta": 0.9},
         noise="scaled",
         scores=scores_of(np.random.default_rng(1).standard_normal(60)),
-        speckle_evidence=1.0,
+        speckle_log_ratio=1.0,
         chi2=60.0,
         tau=np.geomspace(1e-3, 1.0, 60),
         delays=True,
@@ -63,7 +63,7 @@ def with_entries(array, count, value):
 
 
 def cut(count):
-    good = evidence()
+    good = findings()
     return {
         "draws": {name: x[:, :count] for name, x in good.draws.items()},
         "potential": good.potential[:, :count],
@@ -94,14 +94,18 @@ CASES = {
     "NaN draws": ({"draws": draws_of(np.full((4, DRAWS), np.nan))}, "poor_mixing", "R-hat nan"),
     "divergences": ({"diverging": with_entries(FALSE, 30, True)}, "poor_mixing", "30 of 4000 transitions diverged"),
     "few divergences": ({"diverging": with_entries(FALSE, 10, True)}, "ok", "R-hat"),
-    "deep trees": ({"n_steps": with_entries(THREES, 60, 1023), "jumped": FALSE}, "poor_mixing", "60 of 4000 trees"),
+    "deep trees": (
+        {"n_steps": with_entries(THREES, 60, 1023), "independence_accepted": FALSE},
+        "poor_mixing",
+        "60 of 4000 trees",
+    ),
     "deep trees, global moves": ({"n_steps": with_entries(THREES, 60, 1023)}, "ok", "R-hat"),
     "a chain far above the mode": (
-        {"potential": evidence().potential + np.array([0, 0, 0, 40])[:, None]},
+        {"potential": findings().potential + np.array([0, 0, 0, 40])[:, None]},
         "poor_mixing",
         "a chain lies",
     ),
-    "infinite potential": ({"potential": with_entries(evidence().potential, 1, np.inf)}, "poor_mixing", "a chain lies"),
+    "infinite potential": ({"potential": with_entries(findings().potential, 1, np.inf)}, "poor_mixing", "a chain lies"),
     "errors too small": (
         {"scores": scores_of(5 * NOISE), "chi2": 25 * 60.0, "noise": "stated"},
         "misfit",
@@ -185,7 +189,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_each_rule(case):
     changes, name, words = CASES[case]
-    verdict = judge(evidence(**changes))
+    verdict = judge(findings(**changes))
     assert verdict.name == name, verdict.reason
     assert words in verdict.reason
     assert "\n" not in verdict.reason
@@ -212,7 +216,7 @@ def test_contraction_is_the_same_in_every_parametrisation():
     assert contraction(rng.uniform(0, 1, (4, 5000)), LEVELS) == pytest.approx(0.0, abs=0.03)
 
 
-GOOD = evidence()
+GOOD = findings()
 
 
 @pytest.mark.parametrize("draws", [60, 500])

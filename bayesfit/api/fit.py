@@ -65,7 +65,7 @@ def fit(
         priors: parameter name to prior, as text `"LogNormal(3, 1)"`, as a table `{"family": ..., ...}`, or a NumPyro
             distribution; each value one number or one a bin. Amplitudes are `contrast` and `baseline`.
         fixed: parameter name to value, one number or one a bin (q_bin,); any prior of that parameter is left aside.
-        across: parameter name to how it is linked across bins, all others being each bin's own: "shared" (one value),
+        across: parameter name to how it is pooled across bins, all others being each bin's own: "shared" (one value),
             `{"kind": "shared", "by": "phi"}` (one for each value of a coordinate of q_bin, or of an array of labels),
             "pooled" (drawn from a common normal distribution on the unconstrained scale), "smooth" (a random walk in
             log q there), or a law in q as `bayesfit.law` takes it: "diffusion", `{"name": "power_law", "n": 1}`, with
@@ -198,7 +198,7 @@ def _run_joint(
 ) -> xr.DataTree:
     """Estimate every bin by itself, then sample all bins together, and judge each."""
     from bayesfit.posterior.joint import joint_posterior
-    from bayesfit.posterior.links import check_choices, check_links, parse_across
+    from bayesfit.posterior.pooling import check_choices, check_poolings, parse_across
     from bayesfit.result.joint_result import called_approximate, called_dependent, with_common
     from bayesfit.sample.joint_nuts import sample_joint
     from bayesfit.sample.joint_starts import find_start
@@ -211,29 +211,29 @@ def _run_joint(
             remedy="Leave it out, or leave out across",
         )
     curves = by_bin(curves)
-    links = parse_across(across, curves)
-    if not links and settings.method != "nuts":
+    poolings = parse_across(across, curves)
+    if not poolings and settings.method != "nuts":
         raise SettingsError(
             f"{settings.method!r} is for joint fits", field="method", remedy="Give across, or take point_estimate"
         )
-    check_choices(links, priors, fixed)
-    common = {parameter.name for link in links for parameter in link.parameters}
+    check_choices(poolings, priors, fixed)
+    common = {parameter.name for pooling in poolings for parameter in pooling.parameters}
     mine = {name: parse_common(prior, name) for name, prior in priors.items() if name in common}
     pinned = {name: one_number(value, f"fixed.{name}") for name, value in fixed.items() if name in common}
     with TRACING:
         problem = prepare(curves, model, settings.noise, _without(priors, common), _without(fixed, common))
-    check_links(links, (*problem.posterior.names, *problem.posterior.marginal))
+    check_poolings(poolings, (*problem.posterior.names, *problem.posterior.marginal))
     usable = problem.usable
-    if not links or usable.size == 0:
+    if not poolings or usable.size == 0:
         return _run(curves, problem, settings, report)
     check_model(problem, usable)
     dependent = warned_of(curves.isel(q_bin=usable), stacklevel=3)
     bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
-    links = tuple(link.of_bins(usable) for link in links)
-    hierarchical = any(link.hierarchical for link in links)
+    poolings = tuple(pooling.of_bins(usable) for pooling in poolings)
+    hierarchical = any(pooling.hierarchical for pooling in poolings)
     with stop_on_signal() as stop:
         with TRACING:
-            joint = joint_posterior(problem, bins, links, mine, pinned)
+            joint = joint_posterior(problem, bins, poolings, mine, pinned)
         points = _point.point_estimates(problem.posterior, bins, keys, report, stop)
         if stop.asked:
             raise KeyboardInterrupt

@@ -26,7 +26,7 @@ from numpyro.distributions.transforms import ExpTransform
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.keys import bin_keys
 from bayesfit.modelling.priors import Prior
-from bayesfit.posterior.links import Link
+from bayesfit.posterior.pooling import Pooling
 from bayesfit.posterior.prepare import Problem
 from bayesfit.result.predict import groups
 from bayesfit.sample.draws import LARGEST_RHAT, LEAST_ESS
@@ -107,13 +107,15 @@ def spread_factor(z: Array) -> float:
     return float(np.sqrt(np.linalg.eigvalsh(np.atleast_2d(np.corrcoef(z)))[-1]))
 
 
-def carried_common(result: xr.DataTree, problem: Problem, links: tuple[Link, ...], widen: float) -> dict[str, Prior]:
+def carried_common(
+    result: xr.DataTree, problem: Problem, poolings: tuple[Pooling, ...], widen: float
+) -> dict[str, Prior]:
     """Priors of what the bins of a joint fit have in common, for the next dataset; none where that has not converged.
     Bins' own parameters keep their priors."""
     checks = result["across"].dataset
     converged = (checks.r_hat <= LARGEST_RHAT) & (checks.ess_bulk >= LEAST_ESS) & (checks.ess_tail >= LEAST_ESS)
     posterior = result["posterior"].dataset
-    scales = {name: scale for name, scale in _common_scales(problem, links).items() if name in posterior}
+    scales = {name: scale for name, scale in _common_scales(problem, poolings).items() if name in posterior}
     if not scales or not bool(converged.all()):
         return {}
     draws = {name: posterior[name].values.reshape(1, -1) for name in scales}
@@ -125,22 +127,22 @@ def carried_common(result: xr.DataTree, problem: Problem, links: tuple[Link, ...
     }
 
 
-def check_carry(problem: Problem, links: tuple[Link, ...]) -> None:
+def check_carry(problem: Problem, poolings: tuple[Pooling, ...]) -> None:
     """Refuse what nothing can be carried through.
 
     Raises:
         SettingsError: bins scatter about what they have in common, or have a value for each group; or the range of a
         prior depends on other parameters.
     """
-    for link in links:
-        if link.hierarchical or link.groups is not None:
+    for pooling in poolings:
+        if pooling.hierarchical or pooling.groups is not None:
             raise SettingsError(
-                f"{link.parameter!r} has values of bins or groups that scatter, which cannot be carried",
+                f"{pooling.parameter!r} has values of bins or groups that scatter, which cannot be carried",
                 field="carry",
                 remedy="Carry with 'shared' or a law without scatter, or leave carry out",
             )
-    if links:
-        _common_scales(problem, links)
+    if poolings:
+        _common_scales(problem, poolings)
     else:
         _scales(problem, _carried_names(problem))
 
@@ -197,16 +199,16 @@ def _bounds(fn: dist.Distribution, family: str) -> tuple[Any, ...]:
     return tuple(jnp.asarray(getattr(fn.support, name), float) for name in wanted)
 
 
-def _common_scales(problem: Problem, links: tuple[Link, ...]) -> dict[str, Scale]:
-    """The scale of each parameter that bins have in common, in the order of the links."""
+def _common_scales(problem: Problem, poolings: tuple[Pooling, ...]) -> dict[str, Scale]:
+    """The scale of each parameter that bins have in common, in the order of the poolings."""
     scales: dict[str, Scale] = {}
-    for link in links:
-        if link.kind == "shared":
-            own = _scales(problem, (link.parameter,))[link.parameter]
-            scales[link.parameter] = Scale(own.family, {name: bound[0] for name, bound in own.bounds.items()})
-        elif link.law is not None:
-            program = numpyro.handlers.seed(link.law.program, 0)
-            trace = numpyro.handlers.trace(program).get_trace(jnp.asarray(link.q), jnp.asarray(link.tau))
+    for pooling in poolings:
+        if pooling.kind == "shared":
+            own = _scales(problem, (pooling.parameter,))[pooling.parameter]
+            scales[pooling.parameter] = Scale(own.family, {name: bound[0] for name, bound in own.bounds.items()})
+        elif pooling.law is not None:
+            program = numpyro.handlers.seed(pooling.law.program, 0)
+            trace = numpyro.handlers.trace(program).get_trace(jnp.asarray(pooling.q), jnp.asarray(pooling.tau))
             for name, site in trace.items():
                 if site["type"] == "sample":
                     family = _family(problem, name, site["fn"])

@@ -19,7 +19,7 @@ from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report
 from bayesfit.data.stack import check_agreement, check_same_bins, labels_of, oriented
-from bayesfit.posterior.links import Link, parse_across
+from bayesfit.posterior.pooling import Pooling, parse_across
 from bayesfit.posterior.prepare import prepare
 from bayesfit.result.datasets import joined
 
@@ -82,7 +82,7 @@ def series(
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
         steps = [_Step(data, model, options) for data in datasets]
         if widen is not None:
-            check_carry(steps[0].problem, steps[0].links)
+            check_carry(steps[0].problem, steps[0].poolings)
         results = _fitted(steps, labels, widen, report)
     whole = joined(results, labels[: len(results)])
     if widen is not None:
@@ -103,12 +103,12 @@ def _widening(carry: Any) -> float | None:
 
 
 class _Step:
-    """One dataset with the user's choices, checked: `problem` with its original priors, and its `links`."""
+    """One dataset with the user's choices, checked: `problem` with its original priors, and its `poolings`."""
 
     def __init__(self, curves: xr.Dataset, model: Any, options: Mapping[str, Any]) -> None:
         self.curves, self.model, self.options = curves, model, dict(options)
-        self.links: tuple[Link, ...] = parse_across(options.get("across") or {}, curves)
-        shared = {parameter.name for link in self.links for parameter in link.parameters}
+        self.poolings: tuple[Pooling, ...] = parse_across(options.get("across") or {}, curves)
+        shared = {parameter.name for pooling in self.poolings for parameter in pooling.parameters}
         priors, fixed = (
             {name: value for name, value in (options.get(kind) or {}).items() if name not in shared}
             for kind in ("priors", "fixed")
@@ -118,8 +118,8 @@ class _Step:
 
     def priors_after(self, result: xr.DataTree, widen: float) -> tuple[dict[str, Any], np.ndarray]:
         """The priors that the result of the step before gives to this one, and in which bins (q_bin,)."""
-        if self.links:
-            priors = carried_common(result, self.problem, self.links, widen)
+        if self.poolings:
+            priors = carried_common(result, self.problem, self.poolings, widen)
             return priors, np.full(self.curves.sizes["q_bin"], bool(priors))
         return carried_bins(result, self.problem, self.curves, self.options.get("seed", 0), widen)
 

@@ -43,10 +43,10 @@ def common_table(result: xr.DataTree) -> Table:
 
 
 def common_lines(result: xr.DataTree, most: int = 3) -> list[str]:
-    """The bins that are farthest from what each link says, and the verdict on the whole."""
+    """The bins that are farthest from what each pooling says, and the verdict on the whole."""
     checks, residuals = result["across"].dataset, result["law_residuals"].dataset
     lines = []
-    for name in checks.linked.values:
+    for name in checks.pooled.values:
         residual = residuals[name].values
         order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:most]
         words = [

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-SCOUTS, CLOUDS, STARTS, WALK, AMPLITUDES, MOVES = range(6)  # the uses
+PRIOR_DRAWS, NEAR_MODES, STARTS, TRANSITIONS, AMPLITUDES, COMPONENTS = range(6)  # the uses
 
 
 def bin_keys(seed: int, identity: np.ndarray) -> np.ndarray:

@@ -1,1 +1,1 @@
-"""May it be believed: predictive checks, convergence, identification, links between bins, cross-validation."""
+"""May it be believed: predictive checks, convergence, identification, poolings between bins, cross-validation."""

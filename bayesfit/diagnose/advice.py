@@ -57,13 +57,13 @@ def without_first(tau_min: float, where: str = "") -> Advice:
     return Advice(f"the first delays alone are off{where}: leave them out, --set tau_min={tau_min:.12g}", "", tau_min)
 
 
-def advise(faults: Mapping[str, float], noise: str, evidence: float, delays: bool, tau_min: float = 0.0) -> Advice:
+def advise(faults: Mapping[str, float], noise: str, log_ratio: float, delays: bool, tau_min: float = 0.0) -> Advice:
     """What to try against the gravest fault that anything helps against.
 
     Args:
         faults: name of each check that failed to its p-value; `ALTERNATING`, `RISING` or `EXACT` may be among them.
         noise: the noise model in use.
-        evidence: log likelihood of correlations as "speckle" has them less that as "correlated" has them.
+        log_ratio: log likelihood of correlations as "speckle" has them less that as "correlated" has them.
         delays: whether the data are of delays.
         tau_min: from which delay on the curve fits, where only the first delays are off; else 0.
     """
@@ -75,15 +75,15 @@ def advise(faults: Mapping[str, float], noise: str, evidence: float, delays: boo
         return without_first(tau_min)
     gravest = sorted(faults, key=lambda fault: (fault != "p_chi2", faults[fault]))  # all others infer a scale too
     for fault in gravest:
-        if cure := _cure(fault, noise, evidence, delays):
+        if cure := _cure(fault, noise, log_ratio, delays):
             return Advice(f"try noise '{cure}' or another model", cure)
     remedy = REMEDIES[gravest[0]]
     return Advice(f"no noise model here describes that{_beside(gravest[0], noise)}: try {remedy}")
 
 
-def _cure(fault: str, noise: str, evidence: float, delays: bool) -> str:
+def _cure(fault: str, noise: str, log_ratio: float, delays: bool) -> str:
     """The noise model that describes a fault, above the one in use; "" where there is none."""
-    likelier = CORRELATIONS[0] if evidence >= 0 else CORRELATIONS[1]
+    likelier = CORRELATIONS[0] if log_ratio >= 0 else CORRELATIONS[1]
     cure = likelier if fault == "p_correlation" else SINGLE.get(fault, "")
     above = ORDER[ORDER.index(noise) + 1 :] if noise in ORDER else ()
     return cure if cure in above and (delays or not NOISES[cure].delays) else ""
@@ -108,7 +108,7 @@ def over_all(diagnostics: xr.Dataset, noise: str = "scaled", delays: bool = True
     judged = int((diagnostics.points > 0).sum())
     if asking.any() and asking.sum() >= ALIKE * judged:
         return words, without_first(float(diagnostics.tau_min_to_try.max()), f" in {asking.sum()} of {judged} bins")
-    return words, advise(faults, noise, float(diagnostics.speckle_evidence.sum()), delays)
+    return words, advise(faults, noise, float(diagnostics.speckle_log_ratio.sum()), delays)
 
 
 def _pooled(diagnostics: xr.Dataset) -> tuple[str, dict[str, float]]:

@@ -69,7 +69,9 @@ def _distances(posterior: Posterior, bins: Bin, keys: Array, count: Array) -> Ar
     """Distances (trial, tau) of all points from the least-squares curve without the first `count` valid ones, in stated
     errors."""
     kept = bins.valid & (np.cumsum(bins.valid, axis=1) > count[:, None])
-    rest = bins._replace(valid=kept, y=np.where(kept, bins.y, 0.0), unit=np.where(kept, bins.unit, 0.0))
+    rest = bins._replace(
+        valid=kept, y=np.where(kept, bins.y, 0.0), inverse_error=np.where(kept, bins.inverse_error, 0.0)
+    )
     values = point_estimates(posterior, rest, keys, lambda progress: None, Stop()).solution.values
     devices = devices_for(len(count), FEW)
     parts = stream(
@@ -85,7 +87,7 @@ def _distances(posterior: Posterior, bins: Bin, keys: Array, count: Array) -> Ar
 @lru_cache(maxsize=32)
 def _residual(posterior: Posterior) -> Spread:
     def one(bin: Bin, values: dict[str, Any]) -> Any:
-        return bin.y - posterior.mean(values, bin) * bin.unit
+        return bin.y - posterior.mean(values, bin) * bin.inverse_error
 
     return Spread(one, named("residual", posterior.identity))
 

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from bayesfit.diagnose.link_check import Checked, described, link_refuted
+from bayesfit.diagnose.pooling_check import Checked, described, pooling_refuted
 from bayesfit.diagnose.prior_conflict import conflicts
 from bayesfit.diagnose.residual_checks import NUMBERS, P_VALUES
 from bayesfit.diagnose.verdict import LEAST_CONTRACTION, LEAST_P, contraction
@@ -35,19 +35,19 @@ def judged(
     checked: list[Checked],
     result: xr.DataTree,
 ) -> xr.Dataset:
-    """Convergence, contraction and verdict of each parameter that bins have in common; what was found of each link; and
+    """Convergence, contraction and verdict of each parameter that bins have in common; what was found of each pooling; and
     the verdict on the whole.
 
     Args:
         common: draws (chain, draw) of these parameters, or (chain, draw, group); the worst of the groups counts.
         prior: prior draws (draw, ...) of them.
         tails: the prior's probability of values as far out.
-        checked: how each link fares.
+        checked: how each pooling fares.
         result: the fit's, with the verdicts of the bins.
 
     Returns:
-        Dataset with the names in `WORDS`, `prior_tail`, `verdict` and `reason` (parameter); `link` in words, `deviates`
-        and those of `residual_checks.NUMBERS` (linked); and the scalars `joint_verdict`, the first that applies of
+        Dataset with the names in `WORDS`, `prior_tail`, `verdict` and `reason` (parameter); `pooling` in words, `deviates`
+        and those of `residual_checks.NUMBERS` (pooled); and the scalars `joint_verdict`, the first that applies of
         interrupted, poor_mixing, misfit, prior_conflict, not_identified, ok, `joint_reason`, in which are all that
         apply, `divergences`, `thin` and `escalation`.
     """
@@ -59,8 +59,8 @@ def judged(
         name: ("parameter", column, {"long_name": words})
         for (name, words), column in zip(WORDS.items(), numbers.T, strict=True)
     }
-    by_link = {
-        name: ("linked", np.array([one.numbers[name] for one in checked]), {"long_name": words})
+    by_pooling = {
+        name: ("pooled", np.array([one.numbers[name] for one in checked]), {"long_name": words})
         for name, words in NUMBERS.items()
     }
     group = xr.Dataset(
@@ -69,13 +69,13 @@ def judged(
             "prior_tail": ("parameter", np.array([tails.get(name, np.nan) for name in names]), {"long_name": TAIL}),
             "verdict": ("parameter", np.array([found[0][0] for found in alone], dtype=object)),
             "reason": ("parameter", np.array(["; ".join(text for _, text in found) for found in alone], dtype=object)),
-            "link": ("linked", np.array([described(one.link) for one in checked], dtype=object)),
-            "deviates": ("linked", np.array([one.link.hierarchical for one in checked]), {"long_name": DEVIATES}),
-            **by_link,
+            "pooling": ("pooled", np.array([described(one.pooling) for one in checked], dtype=object)),
+            "deviates": ("pooled", np.array([one.pooling.hierarchical for one in checked]), {"long_name": DEVIATES}),
+            **by_pooling,
         },
         {
             "parameter": np.array(names, dtype=object),
-            "linked": np.array([one.link.parameter for one in checked], dtype=object),
+            "pooled": np.array([one.pooling.parameter for one in checked], dtype=object),
         },
     )
     bins = result["diagnostics"].dataset
@@ -164,9 +164,9 @@ def _mixing(group: xr.Dataset, used: xr.Dataset, diverging: np.ndarray) -> Found
 
 
 def _misfits(checked: list[Checked], used: xr.Dataset) -> Found:
-    """Links that the bins refute, the surest first; and more bins that do not fit than chance makes."""
+    """Poolings that the bins refute, the surest first; and more bins that do not fit than chance makes."""
     surest = sorted(checked, key=lambda one: np.nanmin([1.0, *(one.numbers[name] for name in P_VALUES)]))
-    found = [("misfit", text) for one in surest if (text := link_refuted(one, used.q_bin.values))]
+    found = [("misfit", text) for one in surest if (text := pooling_refuted(one, used.q_bin.values))]
     misfits, bins = int((used.verdict.values == "misfit").sum()), used.sizes["q_bin"]
     if misfits and stats.binom.sf(misfits - 1, bins, FALSE_ALARMS) < LEAST_P:
         found.append(("misfit", f"{misfits} of {bins} bins do not fit"))

@@ -39,7 +39,7 @@ def check(scores: np.ndarray) -> dict[str, float]:
     return dict(zip(CHECKS, (float(np.median(p)) for p in values), strict=True))
 
 
-def speckle_evidence(scores: np.ndarray, valid: np.ndarray, tau: np.ndarray) -> np.ndarray:
+def speckle_log_ratio(scores: np.ndarray, valid: np.ndarray, tau: np.ndarray) -> np.ndarray:
     """How much likelier the scores (bin, tau) of the `valid` points at delays `tau` make correlations as noise
     "speckle" has them than as "correlated" has them (bin,): the difference of their log likelihoods, each at its best
     strength and range of a few, with the scale profiled out."""

@@ -1,14 +1,14 @@
-"""Does each bin agree with what the bins have in common? Every bin is freed in turn: the linked parameter takes the
+"""Does each bin agree with what the bins have in common? Every bin is freed in turn: the pooled parameter takes the
 bin's own best value, while all that the bins have in common stays at its posterior mean.
 
 With f(d) the lowest potential of a bin whose value lies d from the common one, over the bin's own other coordinates,
 the residual is the signed root of a likelihood ratio, r^2 = 2 (min over d of [f(d) + d^2 / (2 s^2)] - min over d of
-f(d)), where s is the scatter that the link allows; without any, the first term is f(0). Where f is a parabola of width
+f(d)), where s is the scatter that the pooling allows; without any, the first term is f(0). Where f is a parabola of width
 w this is d / sqrt(w^2 + s^2), and it is the same in every parametrisation. It knows the noise model, as the distance of
-a least-squares fit in its standard errors does not, and it is small where a bin says little. Where the link holds, the
+a least-squares fit in its standard errors does not, and it is small where a bin says little. Where the pooling holds, the
 residuals are standard normal, and the sum of their squares is a chi-square with one degree of freedom a bin, less one
-for each number that the link infers (Wilks, Ann. Math. Stat. 9, 60 (1938)); a little less than that, since what other
-links infer is held.
+for each number that the pooling infers (Wilks, Ann. Math. Stat. 9, 60 (1938)); a little less than that, since what other
+poolings infer is held.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from bayesfit.posterior.coordinates import Values, to_coordinate
 from bayesfit.posterior.density import Bin
 from bayesfit.posterior.joint import Joint, compiled, program_of
-from bayesfit.posterior.links import constrained
+from bayesfit.posterior.pooling import constrained
 
 NUDGE = 1e-3  # of the finite differences, in units of the coordinates
 UNITS = (1e-3, 1.0)  # of the distance from the common value: a guess of the bin's own width
@@ -36,7 +36,7 @@ Slope = Callable[[Array], tuple[float, Array]]  # a function's value and gradien
 
 
 class Freed(NamedTuple):
-    """What bins say when they are freed, (q_bin,): `distance` of the bin's own value from the common one, on the link's
+    """What bins say when they are freed, (q_bin,): `distance` of the bin's own value from the common one, on the pooling's
     scale; `sd` of it, from the curvature there, NaN where that is no minimum; `residual`, the signed root of the
     likelihood ratio."""
 
@@ -61,7 +61,7 @@ def scale_back(kind: str, joint: Joint, parameter: str, z: Any) -> Any:
 
 def freed_bins(
     joint: Joint,
-    linked: Arrays,
+    pooled: Arrays,
     parameter: str,
     kind: str,
     scatter: float,
@@ -71,21 +71,21 @@ def freed_bins(
     """Every bin freed in one parameter.
 
     Args:
-        linked: every linked parameter's value in each bin (q_bin,), by name.
+        pooled: every pooled parameter's value in each bin (q_bin,), by name.
         kind: the parameter's scale.
-        scatter: the sd on it that the link allows; 0 where it allows none.
+        scatter: the sd on it that the pooling allows; 0 where it allows none.
         own: the bins' own other parameters (q_bin,) to start from.
         guess: the bins' own values and their standard errors (q_bin,) to start from; NaN where there is none.
     """
     static = parameter, kind
-    starts, distances, units = map(np.asarray, compiled(_starts, joint, linked, own, guess, static=static))
-    joint, linked = jax.device_put((joint, linked), jax.local_devices()[0])
+    starts, distances, units = map(np.asarray, compiled(_starts, joint, pooled, own, guess, static=static))
+    joint, pooled = jax.device_put((joint, pooled), jax.local_devices()[0])
     first = np.concatenate([[0.0], starts[0]])
-    program = program_of(_slope, joint, linked, first, 0, 1.0, 1.0, static=static)
+    program = program_of(_slope, joint, pooled, first, 0, 1.0, 1.0, static=static)
 
     def at(place: int, unit: float, penalty: float) -> Slope:
         def slope(x: Array) -> tuple[float, Array]:
-            value, gradient = program(joint, linked, x, place, unit, penalty)
+            value, gradient = program(joint, pooled, x, place, unit, penalty)
             return float(value), np.asarray(gradient)
 
         return slope
@@ -99,7 +99,7 @@ def freed_bins(
     return Freed(*np.reshape(rows, (-1, 3)).T)
 
 
-def _starts(joint: Joint, linked: Values, own: Values, guess: tuple[Any, Any], parameter: str, kind: str) -> Any:
+def _starts(joint: Joint, pooled: Values, own: Values, guess: tuple[Any, Any], parameter: str, kind: str) -> Any:
     """Coordinates of each bin's own parameters, and the guess as a distance from the common value, with its sd."""
 
     def one(own: Values, bin: Bin, guess: tuple[Any, Any]) -> tuple[Any, Any, Any]:
@@ -112,15 +112,15 @@ def _starts(joint: Joint, linked: Values, own: Values, guess: tuple[Any, Any], p
         distance = to(guess[0]) - to(bin.fixed[parameter])
         return jnp.concatenate(z), distance, guess[1] * jnp.abs(jax.grad(to)(guess[0]))
 
-    return jax.vmap(one)(own, joint.at(linked), guess)
+    return jax.vmap(one)(own, joint.at(pooled), guess)
 
 
 def _slope(
-    joint: Joint, linked: Values, x: Any, place: Any, unit: Any, penalty: Any, parameter: str, kind: str
+    joint: Joint, pooled: Values, x: Any, place: Any, unit: Any, penalty: Any, parameter: str, kind: str
 ) -> tuple[Any, Any]:
     """One bin's potential and its gradient, at the distance x[0] in this unit and the bin's own coordinates x[1:]; with
-    the prior of that distance where the unit is the link's scatter."""
-    bin = jax.tree.map(lambda array: array[place], joint.at(linked))
+    the prior of that distance where the unit is the pooling's scatter."""
+    bin = jax.tree.map(lambda array: array[place], joint.at(pooled))
 
     def potential(x: Any) -> Any:
         middle = scale_to(kind, joint, parameter, bin.fixed[parameter])

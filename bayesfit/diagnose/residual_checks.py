@@ -27,7 +27,7 @@ BETTER = {"diffusion": ", as 'diffusion_extrapolated'"}
 
 
 def numbers_of(residual: Array, inferred: int, q: Array) -> dict[str, float]:
-    """The numbers of `NUMBERS`, from residuals (q_bin,) about a link or law of which so many numbers are inferred."""
+    """The numbers of `NUMBERS`, from residuals (q_bin,) about a pooling or law of which so many numbers are inferred."""
     squares, freedom = float(np.sum(residual**2)), residual.size - inferred
     alone = min(2.0 * stats.norm.sf(np.max(np.abs(residual))), 1.0 - 1e-12)
     return {

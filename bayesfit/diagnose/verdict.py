@@ -10,7 +10,7 @@ from bayesfit.diagnose.advice import ALTERNATING, EXACT, NOTHING, RISING, Advice
 from bayesfit.diagnose.predictive_checks import CHECKS, check, neighbour_correlation
 from bayesfit.diagnose.prior_conflict import conflicts
 from bayesfit.modelling.noise import NOISES
-from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS, LEAST_JUMPED
+from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS, LEAST_ACCEPTED
 
 LEAST_CONTRACTION = 0.75
 LEAST_P = 5e-3
@@ -33,15 +33,15 @@ VERDICTS = {
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Findings:
     """All that is known of one bin after sampling.
 
     `draws`: parameter name to draws (chain, draw); `convergence`: their worst R-hat, bulk and tail effective sample
-    size, NaN where they are too few; `potential`, `n_steps`, `diverging`, `jumped`: (chain, draw);
+    size, NaN where they are too few; `potential`, `n_steps`, `diverging`, `independence_accepted`: (chain, draw);
     `mode_potential`: lowest potential seen before; `sampled`: number of sampled coordinates; `prior_quantiles`:
     parameter name to evenly spaced quantiles of its prior; `prior_tails`: parameter name to the prior's probability of
     a value as far out as the median draw; `noise`: the noise model's name; `scores`: normal scores (draw, point) of the
-    residuals of the valid points; `speckle_evidence`: see `predictive_checks`, NaN without delays; `chi2`: sum of
+    residuals of the valid points; `speckle_log_ratio`: see `predictive_checks`, NaN without delays; `chi2`: sum of
     squares of the residuals from the posterior mean curve, in stated errors; `tau` of the valid points, and whether
     they are `delays`; `tau_min`: from which delay on the curve fits, where only the first ones are off, else 0; `free`:
     number of free numbers of the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard error,
@@ -53,14 +53,14 @@ class Evidence:
     potential: np.ndarray
     n_steps: np.ndarray
     diverging: np.ndarray
-    jumped: np.ndarray
+    independence_accepted: np.ndarray
     mode_potential: float
     sampled: int
     prior_quantiles: dict[str, np.ndarray]
     prior_tails: dict[str, float]
     noise: str
     scores: np.ndarray
-    speckle_evidence: float
+    speckle_log_ratio: float
     chi2: float
     tau: np.ndarray
     delays: bool
@@ -93,13 +93,13 @@ NUMBERS = {
     "ess_tail": "worst tail effective sample size",
     "divergences": "divergent transitions",
     "deep_trees": "transitions that reached the largest tree depth",
-    "jumped": "share of global moves that were taken, of the chain that has fewest",
+    "independence_accepted": "share of global moves that were taken, of the chain that has fewest",
     "potential_excess": "largest mean potential of a chain above the lowest seen",
     "reduced_chi2": "residual sum of squares in stated errors over degrees of freedom",
     "residual_correlation": "correlation of neighbouring residuals, as white as the noise model makes them",
     "largest_residual": "largest residual in standard deviations of the noise model",
     **CHECKS,
-    "speckle_evidence": "log likelihood of correlations as noise 'speckle' has them less that as 'correlated' has them",
+    "speckle_log_ratio": "log likelihood of correlations as noise 'speckle' has them less that as 'correlated' has them",
 }
 
 
@@ -109,54 +109,54 @@ def unusable(points: int, needed: int) -> Verdict:
     return Verdict("unusable_data", reason, dict.fromkeys(NUMBERS, float("nan")), {})
 
 
-def judge(evidence: Evidence) -> Verdict:
-    """Weigh one bin's evidence. The first of these that applies names the verdict: interrupted, multimodal or
+def judge(findings: Findings) -> Verdict:
+    """Weigh one bin's findings. The first of these that applies names the verdict: interrupted, multimodal or
     poor_mixing, misfit, prior_conflict, not_identified, multimodal with chains that have mixed; all that apply are in
     the reason."""
-    if evidence.potential.shape[1] == 0:
+    if findings.potential.shape[1] == 0:
         return Verdict(
-            "interrupted", f"0 of {evidence.wanted} draws were made", dict.fromkeys(NUMBERS, float("nan")), {}
+            "interrupted", f"0 of {findings.wanted} draws were made", dict.fromkeys(NUMBERS, float("nan")), {}
         )
-    numbers = _numbers(evidence)
-    contractions = {name: contraction(evidence.draws[name], q) for name, q in evidence.prior_quantiles.items()}
-    misfit, advice = _misfit(evidence, numbers)
-    disputed = conflicts(evidence.prior_tails, evidence.draws, evidence.prior_quantiles)
+    numbers = _numbers(findings)
+    contractions = {name: contraction(findings.draws[name], q) for name, q in findings.prior_quantiles.items()}
+    misfit, advice = _misfit(findings, numbers)
+    disputed = conflicts(findings.prior_tails, findings.draws, findings.prior_quantiles)
     found = [
-        *_unfinished(evidence),
-        *_mixing(evidence, numbers),
+        *_unfinished(findings),
+        *_mixing(findings, numbers),
         *misfit,
         *(("prior_conflict", words) for words in disputed.values()),
         *_identification(contractions),
-        *_modes(evidence),
+        *_modes(findings),
     ]
     name = found[0][0] if found else "ok"
     reason = "; ".join(text for _, text in found) if found else _praise(numbers)
-    return Verdict(name, reason, numbers, contractions, evidence.prior_tails, disputed, advice)
+    return Verdict(name, reason, numbers, contractions, findings.prior_tails, disputed, advice)
 
 
 def _praise(numbers: dict[str, float]) -> str:
     return f"R-hat {numbers['r_hat']:.3f}, ESS {min(numbers['ess_bulk'], numbers['ess_tail']):.0f}"
 
 
-def _numbers(evidence: Evidence) -> dict[str, float]:
-    rhat, bulk, tail = map(float, evidence.convergence)
-    freedom = len(evidence.tau) - evidence.free
-    scores = evidence.scores
+def _numbers(findings: Findings) -> dict[str, float]:
+    rhat, bulk, tail = map(float, findings.convergence)
+    freedom = len(findings.tau) - findings.free
+    scores = findings.scores
     return {
         "r_hat": rhat,
         "ess_bulk": 0.0 if np.isnan(bulk) else bulk,
         "ess_tail": 0.0 if np.isnan(tail) else tail,
-        "divergences": float(evidence.diverging.sum()),
-        "deep_trees": float((evidence.n_steps >= 2**evidence.max_tree_depth - 1).sum()),
-        "jumped": float(evidence.jumped.mean(axis=1).min()),
-        "potential_excess": float(np.max(evidence.potential.mean(axis=1)) - evidence.mode_potential)
-        if evidence.potential.size
+        "divergences": float(findings.diverging.sum()),
+        "deep_trees": float((findings.n_steps >= 2**findings.max_tree_depth - 1).sum()),
+        "independence_accepted": float(findings.independence_accepted.mean(axis=1).min()),
+        "potential_excess": float(np.max(findings.potential.mean(axis=1)) - findings.mode_potential)
+        if findings.potential.size
         else float("nan"),
-        "reduced_chi2": evidence.chi2 / freedom if freedom > 0 else float("nan"),
+        "reduced_chi2": findings.chi2 / freedom if freedom > 0 else float("nan"),
         "residual_correlation": float(np.mean(neighbour_correlation(scores))) if scores.size else float("nan"),
         "largest_residual": float(np.max(np.abs(scores.mean(axis=0)))) if scores.size else float("nan"),
         **check(scores),
-        "speckle_evidence": evidence.speckle_evidence,
+        "speckle_log_ratio": findings.speckle_log_ratio,
     }
 
 
@@ -168,33 +168,33 @@ def contraction(draws: np.ndarray, quantiles: np.ndarray) -> float:
     return float(1.0 - 12.0 * np.var(level))
 
 
-def _unfinished(evidence: Evidence) -> list[tuple[str, str]]:
-    made = evidence.potential.shape[1]
-    return [("interrupted", f"{made} of {evidence.wanted} draws were made")] if made < evidence.wanted else []
+def _unfinished(findings: Findings) -> list[tuple[str, str]]:
+    made = findings.potential.shape[1]
+    return [("interrupted", f"{made} of {findings.wanted} draws were made")] if made < findings.wanted else []
 
 
-def _mixing(evidence: Evidence, numbers: dict[str, float]) -> list[tuple[str, str]]:
+def _mixing(findings: Findings, numbers: dict[str, float]) -> list[tuple[str, str]]:
     found = []
-    total = evidence.potential.size
+    total = findings.potential.size
     if not numbers["r_hat"] <= LARGEST_RHAT:
-        name = "multimodal" if _apart(evidence) else "poor_mixing"
+        name = "multimodal" if _apart(findings) else "poor_mixing"
         found.append((name, f"R-hat {numbers['r_hat']:.3f} > {LARGEST_RHAT}"))
     least = min(numbers["ess_bulk"], numbers["ess_tail"])
     if not least >= LEAST_ESS:
         found.append(("poor_mixing", f"ESS {least:.0f} < {LEAST_ESS:.0f}"))
     if numbers["divergences"] > LARGEST_DIVERGENT_SHARE * total:
         found.append(("poor_mixing", f"{numbers['divergences']:.0f} of {total} transitions diverged"))
-    if numbers["deep_trees"] > LARGEST_DEEP_SHARE * total and numbers["jumped"] < LEAST_JUMPED:
+    if numbers["deep_trees"] > LARGEST_DEEP_SHARE * total and numbers["independence_accepted"] < LEAST_ACCEPTED:
         found.append(("poor_mixing", f"{numbers['deep_trees']:.0f} of {total} trees reached their largest depth"))
-    limit = 3.0 * evidence.sampled + 10.0
-    if not numbers["potential_excess"] <= limit or not np.all(np.isfinite(evidence.potential)):
+    limit = 3.0 * findings.sampled + 10.0
+    if not numbers["potential_excess"] <= limit or not np.all(np.isfinite(findings.potential)):
         found.append(("poor_mixing", f"a chain lies {numbers['potential_excess']:.1f} above the best potential seen"))
     return found
 
 
-def _apart(evidence: Evidence) -> bool:
+def _apart(findings: Findings) -> bool:
     """Whether, in some parameter, some chains lie wholly above the others (between their 5 % and 95 % quantiles)."""
-    for draws in evidence.draws.values():
+    for draws in findings.draws.values():
         low, high = np.quantile(draws, [0.05, 0.95], axis=1)
         order = np.argsort(low)
         if np.any(low[order][1:] > np.maximum.accumulate(high[order])[:-1]):
@@ -202,51 +202,51 @@ def _apart(evidence: Evidence) -> bool:
     return False
 
 
-def _misfit(evidence: Evidence, numbers: dict[str, float]) -> tuple[list[tuple[str, str]], Advice]:
+def _misfit(findings: Findings, numbers: dict[str, float]) -> tuple[list[tuple[str, str]], Advice]:
     """What the residuals refute, in words, and what to try."""
-    faults = _faults(evidence, numbers)
-    found = [_in_words(fault, evidence, numbers) for fault in FAULTS if fault in faults]
-    advice = advise(faults, evidence.noise, numbers["speckle_evidence"], evidence.delays, evidence.tau_min)
+    faults = _faults(findings, numbers)
+    found = [_in_words(fault, findings, numbers) for fault in FAULTS if fault in faults]
+    advice = advise(faults, findings.noise, numbers["speckle_log_ratio"], findings.delays, findings.tau_min)
     if found:
         found[-1] += f"; {advice.words}"
     return [("misfit", text) for text in found], advice
 
 
-def _faults(evidence: Evidence, numbers: dict[str, float]) -> dict[str, float]:
+def _faults(findings: Findings, numbers: dict[str, float]) -> dict[str, float]:
     """The faults of the residuals, each with its p-value. Where a noise model that infers its scale has found none so
     small, there is no noise, and nothing else to be said of it."""
     faults = {name: numbers[name] for name in CHECKS if numbers[name] < LEAST_P}
-    if evidence.tau.size <= evidence.free:
+    if findings.tau.size <= findings.free:
         faults.pop("p_chi2", None)
-    if "p_chi2" in faults and NOISES[evidence.noise].parameters and np.mean(evidence.scores**2) < 1.0:
+    if "p_chi2" in faults and NOISES[findings.noise].parameters and np.mean(findings.scores**2) < 1.0:
         faults = {EXACT: 0.0}
     if "p_correlation" in faults and numbers["residual_correlation"] <= 0:
         faults[ALTERNATING] = faults.pop("p_correlation")
-    if evidence.contrast < -NEGATIVE_CONTRAST_SIGMAS * evidence.contrast_sd:
+    if findings.contrast < -NEGATIVE_CONTRAST_SIGMAS * findings.contrast_sd:
         faults[RISING] = 1.0  # the checks that failed say more
     return faults
 
 
-def _in_words(fault: str, evidence: Evidence, numbers: dict[str, float]) -> str:
+def _in_words(fault: str, findings: Findings, numbers: dict[str, float]) -> str:
     if fault == "p_chi2":
-        sd = numbers["reduced_chi2"] * np.sqrt(2.0 / (evidence.tau.size - evidence.free))
+        sd = numbers["reduced_chi2"] * np.sqrt(2.0 / (findings.tau.size - findings.free))
         return f"reduced chi-square {numbers['reduced_chi2']:.3g} ± {sd:.1g}: wrong errors or wrong curve"
     if fault == EXACT:
         return "the residuals are smaller than those of any noise: these data hold none"
     if fault == "p_tails":
-        worst = evidence.tau[np.argmax(np.abs(evidence.scores.mean(axis=0)))]
-        where = f"tau = {worst:.3g} s" if evidence.delays else f"x = {worst:.3g}"
+        worst = findings.tau[np.argmax(np.abs(findings.scores.mean(axis=0)))]
+        where = f"tau = {worst:.3g} s" if findings.delays else f"x = {worst:.3g}"
         return f"the point at {where} is {numbers['largest_residual']:.1f} sd off"
     if fault == "p_trend":
         return "the residuals' size changes with the delay"
     if fault == RISING:
-        return f"the curve rises: least-squares contrast {evidence.contrast:.3g}"
+        return f"the curve rises: least-squares contrast {findings.contrast:.3g}"
     return f"neighbouring residuals correlate ({numbers['residual_correlation']:.2f})"
 
 
-def _modes(evidence: Evidence) -> list[tuple[str, str]]:
+def _modes(findings: Findings) -> list[tuple[str, str]]:
     """Parameters whose draws fall into two sets with next to nothing in between."""
-    for name, draws in evidence.draws.items():
+    for name, draws in findings.draws.items():
         valley = _valley(draws.ravel())
         if valley is not None:
             share = np.mean(draws > valley)

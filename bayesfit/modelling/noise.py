@@ -59,7 +59,7 @@ class Scatter(NamedTuple):
     def sigma(self, bin: Any) -> Any:
         """Standard deviation of g2 (of a Student-t: scale) at each delay (tau,), NaN where not valid."""
         relative = self.scale * (1.0 if self.relative is None else self.relative)
-        return jnp.where(bin.valid, relative / jnp.where(bin.valid, bin.unit, 1.0), jnp.nan)
+        return jnp.where(bin.valid, relative / jnp.where(bin.valid, bin.inverse_error, 1.0), jnp.nan)
 
     def log_volume(self, bin: Any) -> Any:
         """Log determinant of the map from white residuals of unit scale to standardised ones."""
@@ -71,13 +71,15 @@ class Scatter(NamedTuple):
         return volume
 
     @property
-    def unit(self) -> dist.Distribution:
+    def white(self) -> dist.Distribution:
         """Distribution of a white residual of unit scale."""
         return dist.Normal(0.0, 1.0) if self.freedom is None else dist.StudentT(self.freedom, 0.0, 1.0)
 
     def log_likelihood(self, white: Any, bin: Any) -> Any:
         """Log density of the standardised residuals of the valid points, given as whitened (tau,)."""
-        return jnp.sum(jnp.where(bin.valid, self.unit.log_prob(white * (1.0 / self.scale)), 0.0)) - self.log_volume(bin)
+        return jnp.sum(jnp.where(bin.valid, self.white.log_prob(white * (1.0 / self.scale)), 0.0)) - self.log_volume(
+            bin
+        )
 
     def pointwise(self, residual: Any, bin: Any) -> Any:
         """Log density of each standardised residual (tau,) given all others of the bin; 0 where not valid.
@@ -86,13 +88,13 @@ class Scatter(NamedTuple):
         & Vehtari 2021, eq. 8).
         """
         sigma = self.scale * (jnp.ones_like(residual) if self.relative is None else self.relative)
-        unit = residual / sigma
+        standardised = residual / sigma
         if self.chain is None:
-            density = self.unit.log_prob(unit)
+            density = self.white.log_prob(standardised)
         else:
-            root = jnp.where(bin.valid[:, None], self.chain.whiten(jnp.eye(unit.size)), 0.0)
+            root = jnp.where(bin.valid[:, None], self.chain.whiten(jnp.eye(standardised.size)), 0.0)
             precision = jnp.where(bin.valid, jnp.sum(root**2, axis=0), 1.0)
-            density = dist.Normal(0.0, 1.0).log_prob(root.T @ (root @ unit) / jnp.sqrt(precision))
+            density = dist.Normal(0.0, 1.0).log_prob(root.T @ (root @ standardised) / jnp.sqrt(precision))
             density += 0.5 * jnp.log(precision)
         return jnp.where(bin.valid, density - jnp.log(sigma), 0.0)
 
@@ -101,7 +103,7 @@ class Scatter(NamedTuple):
         and scatter are right, 0 where not valid."""
         white = self.whiten(bin, residual)[0] / self.scale
         if self.freedom is not None:
-            tail = jnp.maximum(self.unit.cdf(-jnp.abs(white)), jnp.finfo(white.dtype).tiny)
+            tail = jnp.maximum(self.white.cdf(-jnp.abs(white)), jnp.finfo(white.dtype).tiny)
             white = -jnp.sign(white) * ndtri(tail)
         return jnp.where(bin.valid, white, 0.0)
 
@@ -117,15 +119,15 @@ class Observed(dist.Distribution):
 
     def log_prob(self, value: Any) -> Any:
         """Log density of a curve (tau,)."""
-        (white,) = self.scatter.whiten(self.bin, (value - self.mean_curve) * self.bin.unit)
-        unit = jnp.where(self.bin.valid, self.bin.unit, 1.0)
-        return self.scatter.log_likelihood(white, self.bin) + jnp.sum(jnp.log(unit))
+        (white,) = self.scatter.whiten(self.bin, (value - self.mean_curve) * self.bin.inverse_error)
+        inverse_error = jnp.where(self.bin.valid, self.bin.inverse_error, 1.0)
+        return self.scatter.log_likelihood(white, self.bin) + jnp.sum(jnp.log(inverse_error))
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
         """Curves (..., tau); the mean itself where not valid."""
-        white = self.scatter.unit.sample(key, (*sample_shape, *self.event_shape)) * self.scatter.scale
+        white = self.scatter.white.sample(key, (*sample_shape, *self.event_shape)) * self.scatter.scale
         color = jnp.vectorize(self.scatter.color, signature="(t)->(t)")
-        error = jnp.where(self.bin.valid, 1.0 / jnp.where(self.bin.valid, self.bin.unit, 1.0), 0.0)
+        error = jnp.where(self.bin.valid, 1.0 / jnp.where(self.bin.valid, self.bin.inverse_error, 1.0), 0.0)
         return self.mean_curve + error * color(white)
 
 

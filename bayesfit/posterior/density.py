@@ -39,14 +39,14 @@ INTRICATE = 3  # coordinates of a shape
 class Bin(NamedTuple):
     """The data of one bin, or, with a leading axis, of many.
 
-    `tau`, `y` = g2 / g2_err, `unit` = 1 / g2_err (both 0 where not valid) and `valid` have shape (tau,); `layout` (tau,
+    `tau`, `y` = g2 / g2_err, `inverse_error` = 1 / g2_err (both 0 where not valid) and `valid` have shape (tau,); `layout` (tau,
     columns) is what the noise asks to know of the delays. `log_constant` is what `Posterior.log_constant` says; `fixed`
     and `priors` hold the values given for this bin.
     """
 
     tau: Any
     y: Any
-    unit: Any
+    inverse_error: Any
     valid: Any
     layout: Any
     log_constant: Any
@@ -55,11 +55,11 @@ class Bin(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """What the program says at one point: mean = offset + contrast * shape + baseline * unit, standardised, (tau,)."""
+    """What the program says at one point: mean = offset + contrast * shape + baseline * its column, standardised, (tau,)."""
 
     offset: Any
     shape: Any
-    unit: Any
+    baseline: Any
 
 
 class Columns(NamedTuple):
@@ -67,11 +67,11 @@ class Columns(NamedTuple):
 
     y: Any
     shape: Any
-    unit: Any
+    baseline: Any
 
 
 def _white(curve: Curve, scatter: Scatter, bin: Bin) -> Columns:
-    return Columns(*scatter.whiten(bin, bin.y - curve.offset, curve.shape, curve.unit))
+    return Columns(*scatter.whiten(bin, bin.y - curve.offset, curve.shape, curve.baseline))
 
 
 class Regression(NamedTuple):
@@ -157,10 +157,10 @@ class Posterior:
     def curve_program(self, bin: Bin) -> Curve:
         """The curve's half of the marginal program: every amplitude that is not integrated out is sampled."""
         shape = self.model.program(bin.tau)
-        zero = jnp.zeros_like(bin.unit)
+        zero = jnp.zeros_like(bin.inverse_error)
         if self.model.form == "curve":
-            return Curve(shape * bin.unit, zero, zero)
-        columns = {"contrast": shape * bin.unit, "baseline": bin.unit}
+            return Curve(shape * bin.inverse_error, zero, zero)
+        columns = {"contrast": shape * bin.inverse_error, "baseline": bin.inverse_error}
         offset = zero
         for name in sorted(AMPLITUDES, key=lambda name: name in self.relative):
             if name not in self.marginal:
@@ -175,7 +175,7 @@ class Posterior:
         if name not in self.relative:
             return {}
         contrast, baseline = least_squares_amplitudes(columns)
-        residual = columns.y - contrast * columns.shape - baseline * columns.unit
+        residual = columns.y - contrast * columns.shape - baseline * columns.baseline
         scale = jnp.sqrt(jnp.mean(residual**2, where=bin.valid) + SMALLEST_SCALE**2)
         given = self._conditional(columns, scale, bin)
         return {ABOUT: (given.contrast, given.contrast_sd) if name == "contrast" else (given.level, given.baseline_sd)}
@@ -186,7 +186,7 @@ class Posterior:
 
     def _full(self, bin: Bin) -> None:
         mean, scatter = self.parameters(bin)
-        g2 = bin.y / jnp.where(bin.valid, bin.unit, 1.0)
+        g2 = bin.y / jnp.where(bin.valid, bin.inverse_error, 1.0)
         numpyro.sample("g2", Observed(mean, scatter, bin), obs=g2)
 
     def parameters(self, bin: Bin) -> tuple[Any, Scatter]:
@@ -240,7 +240,7 @@ class Posterior:
             return log_prior + scatter.log_likelihood(columns.y, bin)
         given = self._conditional(columns, scatter.scale, bin)
         contrast, baseline = map(stop_gradient, (given.contrast, given.level - given.contrast * given.slope))
-        residual = columns.y - contrast * columns.shape - baseline * columns.unit
+        residual = columns.y - contrast * columns.shape - baseline * columns.baseline
         log_likelihood = scatter.log_likelihood(residual, bin)
         return log_prior + log_likelihood + self.amplitude_term(given, contrast, baseline, bin)
 
@@ -281,20 +281,20 @@ class Posterior:
         noise's scale divides no array, so that the sums over the data alone are the same at every step.
 
         What the centred sums owe to a shift of their centres is known without summing again: the columns are
-        orthogonal to the unit one but for the prior's point.
+        orthogonal to the baseline's but for the prior's point.
         """
         baseline_mean, baseline_sd = self.amplitude_prior("baseline", bin)
-        y, shape, unit = columns
+        y, shape, ones = columns
         density, prior_weight = scale**-2, baseline_sd**-2
-        weight = density * jnp.sum(unit * unit) + prior_weight
-        slope = density * jnp.sum(unit * shape) / weight
-        level = (density * jnp.sum(unit * y) + prior_weight * baseline_mean) / weight
-        rest, rest_of_y = shape - stop_gradient(slope) * unit, y - stop_gradient(level) * unit
-        unit_rest = stop_gradient(prior_weight / density * slope)  # sum(unit * rest), and of the rest of y
-        unit_rest_of_y = stop_gradient(prior_weight / density * (level - baseline_mean))
+        weight = density * jnp.sum(ones * ones) + prior_weight
+        slope = density * jnp.sum(ones * shape) / weight
+        level = (density * jnp.sum(ones * y) + prior_weight * baseline_mean) / weight
+        rest, rest_of_y = shape - stop_gradient(slope) * ones, y - stop_gradient(level) * ones
+        ones_rest = stop_gradient(prior_weight / density * slope)  # sum(ones * rest), and of the rest of y
+        ones_rest_of_y = stop_gradient(prior_weight / density * (level - baseline_mean))
         slope_shift, level_shift = slope - stop_gradient(slope), level - stop_gradient(level)  # 0, but for derivatives
-        rest_rest = jnp.sum(rest * rest) - 2.0 * slope_shift * unit_rest
-        rest_y = jnp.sum(rest * rest_of_y) - slope_shift * unit_rest_of_y - level_shift * unit_rest
+        rest_rest = jnp.sum(rest * rest) - 2.0 * slope_shift * ones_rest
+        rest_y = jnp.sum(rest * rest_of_y) - slope_shift * ones_rest_of_y - level_shift * ones_rest
         precision = density * rest_rest + prior_weight * slope**2
         product = density * rest_y - prior_weight * slope * (baseline_mean - level)
         return Regression(precision, product, level, slope, weight)
@@ -321,7 +321,7 @@ class Posterior:
     def log_constant(self, bins: Bin) -> np.ndarray:
         """What the log density of each bin (bin,) has that depends on no parameter: the Jacobian of the whitening, and
         the mass of the contrast's prior above its cut; in NumPy, for many bins."""
-        jacobian = np.sum(np.log(np.where(bins.valid, bins.unit, 1.0)), axis=1)
+        jacobian = np.sum(np.log(np.where(bins.valid, bins.inverse_error, 1.0)), axis=1)
         low = self.lower_bound(bins)
         if low is None:
             return jacobian
@@ -359,7 +359,7 @@ class Posterior:
         curve, _, _ = self.curve(z, bin)
         columns = _white(curve, scatter or Scatter(1.0), bin)
         contrast, baseline = least_squares_amplitudes(columns)
-        return columns.y - contrast * columns.shape - baseline * columns.unit
+        return columns.y - contrast * columns.shape - baseline * columns.baseline
 
     def least_squares(self, z: Any, bin: Bin) -> tuple[Values, Values]:
         """Constrained values of a least-squares fit at the curve's coordinates z, and their standard errors for errors
@@ -371,7 +371,7 @@ class Posterior:
         names = self.curve_names + self.marginal
 
         def whitened(vector: Any) -> Any:
-            return self.mean({**values, **dict(zip(names, vector, strict=True))}, bin) * bin.unit
+            return self.mean({**values, **dict(zip(names, vector, strict=True))}, bin) * bin.inverse_error
 
         jacobian = jax.jacfwd(whitened)(jnp.stack([values[name] for name in names]) if names else jnp.zeros(0))
         length = jnp.sqrt(jnp.sum(jacobian**2, axis=0))
@@ -438,12 +438,12 @@ class Posterior:
 
 def least_squares_amplitudes(columns: Columns) -> tuple[Any, Any]:
     """Contrast and baseline of the linear regression on the shape, without priors or bounds."""
-    y, shape, unit = columns
+    y, shape, ones = columns
     tiny = jnp.finfo(y.dtype).tiny
-    weight = jnp.sum(unit**2) + tiny
-    slope, level = jnp.sum(unit * shape) / weight, jnp.sum(unit * y) / weight
-    rest = shape - slope * unit
-    contrast = jnp.sum(rest * (y - level * unit)) / (jnp.sum(rest**2) + tiny)
+    weight = jnp.sum(ones**2) + tiny
+    slope, level = jnp.sum(ones * shape) / weight, jnp.sum(ones * y) / weight
+    rest = shape - slope * ones
+    contrast = jnp.sum(rest * (y - level * ones)) / (jnp.sum(rest**2) + tiny)
     return contrast, level - contrast * slope
 
 

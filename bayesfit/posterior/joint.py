@@ -1,7 +1,7 @@
-"""One posterior over all bins, for parameters that are linked across them.
+"""One posterior over all bins, for parameters that are pooled across them.
 
-The density is the product of the bins' own, amplitudes integrated out, at values that the links give, times the prior
-of what the bins have in common. It has up to some hundred dimensions. Bins and links are data of it, so that one
+The density is the product of the bins' own, amplitudes integrated out, at values that the poolings give, times the prior
+of what the bins have in common. It has up to some hundred dimensions. Bins and poolings are data of it, so that one
 compiled program serves all datasets of one shape.
 """
 
@@ -24,7 +24,7 @@ from bayesfit.compute.keys import AMPLITUDES, key_for
 from bayesfit.modelling.priors import Prior, build
 from bayesfit.posterior.coordinates import Coordinates, Override, Values
 from bayesfit.posterior.density import Bin, Posterior
-from bayesfit.posterior.links import Link
+from bayesfit.posterior.pooling import Pooling
 from bayesfit.posterior.prepare import Problem
 from bayesfit.posterior.shared_amplitudes import SharedAmplitudes
 
@@ -35,13 +35,13 @@ Point = dict[str, Any]
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("bins", "links", "given", "fixed", "amplitudes", "closed"),
+    data_fields=("bins", "poolings", "given", "fixed", "amplitudes", "closed"),
     meta_fields=("whole", "own", "families", "sites"),
 )
 @dataclass(frozen=True)
 class Joint:
-    """The joint posterior of some bins. `whole` is the posterior of one bin by itself, `own` that given the linked
-    values; `links` are those that are sampled, `closed` those of `amplitudes` that are integrated out; `given`, with
+    """The joint posterior of some bins. `whole` is the posterior of one bin by itself, `own` that given the pooled
+    values; `poolings` are those that are sampled, `closed` those of `amplitudes` that are integrated out; `given`, with
     `families`, and `fixed`: priors and values of what the bins have in common; `sites`: the shapes of the coordinates
     of these.
 
@@ -51,18 +51,18 @@ class Joint:
     whole: Posterior
     own: Posterior
     bins: Bin
-    links: tuple[Link, ...]
+    poolings: tuple[Pooling, ...]
     families: tuple[tuple[str, str], ...]
     given: dict[str, Values]
     fixed: dict[str, Any]
     amplitudes: SharedAmplitudes | None = None
-    closed: tuple[Link, ...] = ()
+    closed: tuple[Pooling, ...] = ()
     sites: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
-    def all_links(self) -> tuple[Link, ...]:
-        """Every link, those of amplitudes that are integrated out last."""
-        return (*self.links, *self.closed)
+    def all_poolings(self) -> tuple[Pooling, ...]:
+        """Every pooling, those of amplitudes that are integrated out last."""
+        return (*self.poolings, *self.closed)
 
     @property
     def count(self) -> int:
@@ -72,7 +72,7 @@ class Joint:
     @property
     def identity(self) -> str | None:
         """What its programs are made of, in words; None where the model or a law is not known by its name."""
-        parts = [self.whole.identity, self.own.identity, *(link.identity for link in self.links)]
+        parts = [self.whole.identity, self.own.identity, *(pooling.identity for pooling in self.poolings)]
         amplitudes = None if self.amplitudes is None else (self.amplitudes.names, self.amplitudes.groups)
         return None if None in parts else f"{parts} {self.families} {sorted(self.fixed)} {amplitudes}"
 
@@ -88,17 +88,17 @@ class Joint:
 
     def with_fits(self, values: Mapping[str, Any], sd: Mapping[str, Any]) -> Joint:
         """The same with coordinates that suit the bins' own fits, name to values and standard errors (q_bin,)."""
-        links = (
-            link.with_fits(self.priors[link.parameter], values[link.parameter], sd[link.parameter])
-            if link.hierarchical and link.parameter in values
-            else link
-            for link in self.links
+        poolings = (
+            pooling.with_fits(self.priors[pooling.parameter], values[pooling.parameter], sd[pooling.parameter])
+            if pooling.hierarchical and pooling.parameter in values
+            else pooling
+            for pooling in self.poolings
         )
-        return replace(self, links=tuple(links))
+        return replace(self, poolings=tuple(poolings))
 
-    def site_shapes(self, links: tuple[Link, ...]) -> dict[str, tuple[int, ...]]:
-        """Shapes of the coordinates that these links sample, by name."""
-        some = replace(self, links=links)
+    def site_shapes(self, poolings: tuple[Pooling, ...]) -> dict[str, tuple[int, ...]]:
+        """Shapes of the coordinates that these poolings sample, by name."""
+        some = replace(self, poolings=poolings)
         found = jax.eval_shape(lambda: some.run(key=jax.random.key(0))[1].z)
         return {name: z.shape for name, z in found.items()}
 
@@ -112,15 +112,15 @@ class Joint:
         """A vector (dimension,) from coordinates by name."""
         return jnp.concatenate([jnp.ravel(point[name]) for name in self.shapes])
 
-    def linked(self, priors: Mapping[str, dist.Distribution]) -> dict[str, Any]:
-        """The links' program: samples what the bins have in common; the value of each linked parameter (q_bin,).
+    def pooled(self, priors: Mapping[str, dist.Distribution]) -> dict[str, Any]:
+        """The poolings' program: samples what the bins have in common; the value of each pooled parameter (q_bin,).
         `priors` are those of one bin."""
-        return {link.parameter: link.values(priors[link.parameter]) for link in self.links}
+        return {pooling.parameter: pooling.values(priors[pooling.parameter]) for pooling in self.poolings}
 
     def run(self, z: dict[str, Any] | None = None, key: Any = None) -> tuple[dict[str, Any], Coordinates]:
         """Linked values at coordinates `z` by name, or at a draw from the prior."""
         given = {name: build(family, self.given[name]) for name, family in self.families}
-        handler = Coordinates(Override(self.linked, dict(self.fixed), given), z=z, key=key)
+        handler = Coordinates(Override(self.pooled, dict(self.fixed), given), z=z, key=key)
         return handler(self.priors), handler
 
     def potential(self, point: Point) -> Any:
@@ -138,7 +138,7 @@ class Joint:
         return jax.value_and_grad(lambda vector: self.potential(self.point(vector)))(vector)
 
     def at(self, values: Values) -> Bin:
-        """The bins at linked values (q_bin,) by name."""
+        """The bins at pooled values (q_bin,) by name."""
         return _with(self.bins, values)
 
     def draw(self, point: Point, bin_keys: Any, key: Any) -> tuple[Values, Values]:
@@ -153,8 +153,8 @@ class Joint:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The linked parameters."""
-        return tuple(link.parameter for link in self.all_links)
+        """The pooled parameters."""
+        return tuple(pooling.parameter for pooling in self.all_poolings)
 
     @property
     def priors(self) -> dict[str, dist.Distribution]:
@@ -191,7 +191,7 @@ def draw_all(joint: Joint, vectors: Any, bin_keys: Any, key_data: Any) -> tuple[
 def joint_posterior(
     problem: Problem,
     bins: Bin,
-    links: tuple[Link, ...],
+    poolings: tuple[Pooling, ...],
     given: Mapping[str, Prior],
     fixed: Mapping[str, float],
 ) -> Joint:
@@ -200,20 +200,20 @@ def joint_posterior(
     Raises:
         SettingsError: a prior cannot be shared, or nothing is left to sample.
     """
-    links = tuple(_with_scale(link, problem.posterior, bins) for link in links)
-    whole, amplitudes = problem.posterior, _integrated(problem.posterior, links)
+    poolings = tuple(_with_scale(pooling, problem.posterior, bins) for pooling in poolings)
+    whole, amplitudes = problem.posterior, _integrated(problem.posterior, poolings)
     shared = () if amplitudes is None else amplitudes.names
-    sampled = tuple(link for link in links if link.parameter not in shared)
-    given_links = _given(whole, tuple(link.parameter for link in sampled))
+    sampled = tuple(pooling for pooling in poolings if pooling.parameter not in shared)
+    given_poolings = _given(whole, tuple(pooling.parameter for pooling in sampled))
     if amplitudes is not None:
-        amplitudes = replace(amplitudes, whole=given_links)
-    own = _given(given_links, shared)
+        amplitudes = replace(amplitudes, whole=given_poolings)
+    own = _given(given_poolings, shared)
     bins = jax.tree.map(jnp.asarray, bins)
     bins = bins._replace(log_constant=jnp.asarray(own.log_constant(jax.tree.map(np.asarray, bins))))
-    _check_priors(whole, bins, links)
+    _check_priors(whole, bins, poolings)
     families = tuple((name, prior.family) for name, prior in sorted(given.items()))
     values = {name: dict(prior.values) for name, prior in given.items()}
-    closed = tuple(link for link in links if link.parameter in shared)
+    closed = tuple(pooling for pooling in poolings if pooling.parameter in shared)
     joint = Joint(whole, own, bins, sampled, families, values, dict(fixed), amplitudes, closed)
     joint = replace(joint, sites=tuple(joint.site_shapes(sampled).items()))
     if not joint.dimensions:
@@ -221,29 +221,33 @@ def joint_posterior(
     return joint
 
 
-def _with_scale(link: Link, posterior: Posterior, bins: Bin) -> Link:
-    """A link whose bins scatter about a law, additively if the parameter may be negative by its prior."""
-    if not link.scatter:
-        return link
+def _with_scale(pooling: Pooling, posterior: Posterior, bins: Bin) -> Pooling:
+    """A pooling whose bins scatter about a law, additively if the parameter may be negative by its prior."""
+    if not pooling.scatter:
+        return pooling
     one = jax.tree.map(lambda array: jnp.asarray(array[0]), bins)
-    support = priors_of(posterior, one)[link.parameter].support
-    return replace(link, additive=bool(np.any(support(-np.geomspace(1e-6, 1e6, 25)))))
+    support = priors_of(posterior, one)[pooling.parameter].support
+    return replace(pooling, additive=bool(np.any(support(-np.geomspace(1e-6, 1e6, 25)))))
 
 
-def _integrated(whole: Posterior, links: tuple[Link, ...]) -> SharedAmplitudes | None:
+def _integrated(whole: Posterior, poolings: tuple[Pooling, ...]) -> SharedAmplitudes | None:
     """The shared amplitudes that have a closed form: both, if their groups are the same, or the contrast; the baseline
     only where no cut contrast stands beside it. None where there are none: then they are sampled."""
-    shared = {link.parameter: link for link in links if link.kind == "shared" and link.parameter in whole.marginal}
+    shared = {
+        pooling.parameter: pooling
+        for pooling in poolings
+        if pooling.kind == "shared" and pooling.parameter in whole.marginal
+    }
     contrast, baseline = shared.get("contrast"), shared.get("baseline")
     if contrast is not None and baseline is not None and not np.array_equal(contrast.group, baseline.group):
         baseline = None
     if contrast is None and "contrast" in whole.marginal:
         baseline = None
-    chosen = tuple(link for link in (contrast, baseline) if link is not None)
+    chosen = tuple(pooling for pooling in (contrast, baseline) if pooling is not None)
     if not chosen:
         return None
     groups = None if chosen[0].groups is None else len(chosen[0].groups)
-    return SharedAmplitudes(whole, tuple(link.parameter for link in chosen), groups, jnp.asarray(chosen[0].group))
+    return SharedAmplitudes(whole, tuple(pooling.parameter for pooling in chosen), groups, jnp.asarray(chosen[0].group))
 
 
 def _given(posterior: Posterior, names: tuple[str, ...]) -> Posterior:
@@ -264,13 +268,13 @@ def priors_of(posterior: Posterior, bin: Bin, seed: int = 0) -> dict[str, dist.D
     return {name: site["fn"] for name, site in trace.items() if site["type"] == "sample"}
 
 
-def _check_priors(posterior: Posterior, bins: Bin, links: tuple[Link, ...]) -> None:
-    """Refuse to link what has no prior that all bins share.
+def _check_priors(posterior: Posterior, bins: Bin, poolings: tuple[Pooling, ...]) -> None:
+    """Refuse to pooling what has no prior that all bins share.
 
     Raises:
         SettingsError: it differs between bins, or depends on other parameters; a law does not ask for it.
     """
-    names = [link.parameter for link in links if link.kind != "law"]
+    names = [pooling.parameter for pooling in poolings if pooling.kind != "law"]
 
     def numbers(bin: Bin, seed: int) -> dict[str, list[Any]]:
         priors = priors_of(posterior, bin, seed)

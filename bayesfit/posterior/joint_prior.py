@@ -20,8 +20,8 @@ def prior_draws(joint: Joint, keys: Any) -> Values:
     def one(key: Any) -> Values:
         sampling, *closed = jax.random.split(jax.random.wrap_key_data(key), 1 + len(joint.closed))
         _, handler = joint.run(key=sampling)
-        shapes = [() if link.groups is None else (len(link.groups),) for link in joint.closed]
-        names = [link.parameter for link in joint.closed]
+        shapes = [() if pooling.groups is None else (len(pooling.groups),) for pooling in joint.closed]
+        names = [pooling.parameter for pooling in joint.closed]
         drawn = (joint.priors[name].sample(k, shape) for name, k, shape in zip(names, closed, shapes, strict=True))
         return {**handler.values, **dict(zip(names, drawn, strict=True))}
 
@@ -30,14 +30,17 @@ def prior_draws(joint: Joint, keys: Any) -> Values:
 
 def prior_tails(joint: Joint, values: Values) -> Values:
     """How far out in its prior each thing that the bins have in common lies, the worst of groups and the median of the
-    draws; `values` (draw, ...) are those of every site of the links."""
+    draws; `values` (draw, ...) are those of every site of the poolings."""
     given = {name: build(family, joint.given[name]) for name, family in joint.families}
     names = tuple(name for name in values if not name.endswith(DEVIATIONS))
 
     def one(values: Values) -> Values:
-        recorder = PriorTails(Override(joint.linked, dict(joint.fixed), given), values, names)
+        recorder = PriorTails(Override(joint.pooled, dict(joint.fixed), given), values, names)
         recorder(joint.priors)
-        closed = {link.parameter: tail(joint.priors[link.parameter], values[link.parameter]) for link in joint.closed}
+        closed = {
+            pooling.parameter: tail(joint.priors[pooling.parameter], values[pooling.parameter])
+            for pooling in joint.closed
+        }
         return {name: jnp.min(found) for name, found in {**recorder.found, **closed}.items()}
 
     return {name: jnp.median(found) for name, found in jax.vmap(one)(values).items()}

@@ -358,8 +358,8 @@ def _bins(data: xr.Dataset, noise: Noise, fixed: Mapping[str, np.ndarray], prior
     if noise.stated:
         g2_err[:, :length] = data.g2_err.values
     tau = _delays(data.tau.values.astype(float), padded, bool(data.attrs.get("delays", 1)))
-    unit = np.where(valid, 1.0 / np.where(valid, g2_err, 1.0), 0.0)
-    y = np.where(valid, np.where(valid, g2, 0.0) * unit, 0.0)
+    inverse_error = np.where(valid, 1.0 / np.where(valid, g2_err, 1.0), 0.0)
+    y = np.where(valid, np.where(valid, g2, 0.0) * inverse_error, 0.0)
 
     def spread(value: np.ndarray) -> np.ndarray:
         return np.broadcast_to(value, (count,)).astype(float)
@@ -368,7 +368,7 @@ def _bins(data: xr.Dataset, noise: Noise, fixed: Mapping[str, np.ndarray], prior
     return Bin(
         tau=np.broadcast_to(tau, (count, padded)).copy(),
         y=y,
-        unit=unit,
+        inverse_error=inverse_error,
         valid=valid,
         layout=np.broadcast_to(layout, (count, *layout.shape)).copy(),
         log_constant=np.zeros(count),

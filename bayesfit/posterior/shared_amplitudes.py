@@ -29,7 +29,7 @@ from bayesfit.posterior.density import Amplitudes, Bin, Columns, Posterior, Regr
 class SharedAmplitudes:
     """`whole` is the posterior of one bin in which the amplitudes `names` are integrated out, and perhaps the baseline
     beside a shared contrast; `group` (q_bin,): which of so many `groups` each bin belongs to; None: all are one. Bins
-    hold in `fixed` all else that is linked."""
+    hold in `fixed` all else that is pooled."""
 
     whole: Posterior
     names: tuple[str, ...]

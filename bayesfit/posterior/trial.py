@@ -68,7 +68,7 @@ def _over_bins(bins: Bin, keys: Any, posterior: Posterior) -> Finite:
 
 def _places(posterior: Posterior, bin: Bin, key: Any) -> Finite:
     """What is finite at prior draws of one bin, and at the model's own starts, with the noise as drawn."""
-    draws = jax.random.split(_keys.key_for(key, _keys.SCOUTS), DRAWS)
+    draws = jax.random.split(_keys.key_for(key, _keys.PRIOR_DRAWS), DRAWS)
     z = jax.vmap(lambda key: posterior.draw_prior(key, bin)[0])(draws)
     split = len(posterior.curve_names)
     for start in posterior.model.starts:

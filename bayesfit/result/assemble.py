@@ -18,7 +18,7 @@ from bayesfit.result.files import CONVENTION, describe, provenance, tree
 from bayesfit.result.predict import BINS, check_groups, groups
 from bayesfit.sample.draws import STATS, Draws
 from bayesfit.sample.least_squares import PointEstimate
-from bayesfit.sample.scheduler import LANES
+from bayesfit.sample.scheduler import CHAINS_PER_DEVICE
 
 DIMS = ("chain", "draw", "q_bin")
 OF_THE_INPUT = ("file", "sha256", "understood")  # attributes of the data that results keep under other names
@@ -165,7 +165,7 @@ def _attrs(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> dict[
         "priors": {name: {"family": p.family, **p.values} for name, p in problem.priors.items()},
         "fixed": problem.fixed,
         "q_bins": curves.q_bin.values,
-        "lane_width": LANES,
+        "chains_per_device": CHAINS_PER_DEVICE,
         "bin_width": BINS,
         **provenance(),
         **kept,

@@ -11,9 +11,9 @@ from bayesfit.compute.devices import take
 from bayesfit.data.curves import error_audit
 from bayesfit.diagnose.advice import over_all
 from bayesfit.diagnose.first_delays import first_good_delays
-from bayesfit.diagnose.predictive_checks import speckle_evidence
+from bayesfit.diagnose.predictive_checks import speckle_log_ratio
 from bayesfit.diagnose.prior_conflict import in_most_bins
-from bayesfit.diagnose.verdict import NUMBERS, Evidence, Verdict, judge, unusable
+from bayesfit.diagnose.verdict import NUMBERS, Findings, Verdict, judge, unusable
 from bayesfit.modelling.settings import FitSettings
 from bayesfit.posterior.prepare import Problem
 from bayesfit.result.files import describe
@@ -68,7 +68,7 @@ def verdicts_of(
     names = [*problem.posterior.names, *problem.posterior.marginal]
     prior = _prior_quantiles(problem, usable, points)
     delays = bool(curves.attrs.get("delays", 1))
-    evidence = _speckle_evidence(problem, usable, said.scores, curves)
+    log_ratio = _speckle_log_ratio(problem, usable, said.scores, curves)
     tau_min = first_good_delays(problem, usable, keys, said.scores if delays else {})
     classical = classical_fit(problem, usable, points, len(problem.points))
     for place, bin in enumerate(usable):
@@ -77,20 +77,20 @@ def verdicts_of(
         residual = (curves.g2.values[bin] - said.band["mean"].values[bin])[valid] / curves.g2_err.values[bin][valid]
         stats = {name: array[place][:, :made] for name, array in draws.stats.items()}
         verdicts[bin] = judge(
-            Evidence(
+            Findings(
                 draws={name: draws.values[name][place][:, :made] for name in names} if draws.values else {},
                 convergence=tuple(draws.convergence[place]),
                 potential=stats.get("potential", np.zeros((1, 0))),
                 n_steps=stats.get("n_steps", np.zeros((1, 0))),
                 diverging=stats.get("diverging", np.zeros((1, 0))),
-                jumped=stats.get("jumped", np.zeros((1, 0))),
+                independence_accepted=stats.get("independence_accepted", np.zeros((1, 0))),
                 mode_potential=float(mode_potential[place]),
                 sampled=len(problem.posterior.names),
                 prior_quantiles={name: quantiles[place] for name, quantiles in prior.items()},
                 prior_tails=said.tails.get(place, {}),
                 noise=problem.posterior.noise.name,
                 scores=said.scores.get(place, np.zeros((0, int(valid.sum())))),
-                speckle_evidence=float(evidence[bin]),
+                speckle_log_ratio=float(log_ratio[bin]),
                 chi2=float(np.sum(residual**2)),
                 tau=curves.tau.values[valid],
                 delays=delays,
@@ -105,17 +105,17 @@ def verdicts_of(
     return verdicts
 
 
-def _speckle_evidence(
+def _speckle_log_ratio(
     problem: Problem, usable: np.ndarray, scores: dict[int, np.ndarray], curves: xr.Dataset
 ) -> np.ndarray:
-    """What `speckle_evidence` says of the mean scores of each bin (q_bin,), NaN for data without delays."""
+    """What `speckle_log_ratio` says of the mean scores of each bin (q_bin,), NaN for data without delays."""
     if not curves.attrs.get("delays", 1):
         return np.full(curves.sizes["q_bin"], np.nan)
     valid, means = curves.valid.values, np.zeros(curves.valid.shape)
     tau = problem.bins.tau[0, : valid.shape[1]]
     for place, score in scores.items():
         means[usable[place], valid[usable[place]]] = score.mean(axis=0)
-    found = [speckle_evidence(means[i : i + 64], valid[i : i + 64], tau) for i in range(0, len(means), 64)]
+    found = [speckle_log_ratio(means[i : i + 64], valid[i : i + 64], tau) for i in range(0, len(means), 64)]
     return np.concatenate(found)
 
 

@@ -21,6 +21,12 @@ from bayesfit.modelling.model import Parameter
 PACKAGES = ("bayesfit", "jax", "jaxlib", "numpyro", "optimistix", "arviz", "xarray", "numpy")
 SAMPLED = ("posterior", "sample_stats")
 COMPRESSED = {"zlib": True, "complevel": 4}
+RENAMED = {  # variables and dimensions of results that were saved before, and what they are called now
+    "jumped": "independence_accepted",
+    "speckle_evidence": "speckle_log_ratio",
+    "link": "pooling",
+    "linked": "pooled",
+}
 CONVENTION = "rates are Gamma in 1/s: g2 = baseline + contrast * |g1|^2 with g1 = exp(-(rate tau)^beta)"
 
 
@@ -144,6 +150,15 @@ def load(path: str | Path) -> xr.DataTree:
         raise ResultError("is not a result of bayesfit", file=path)
     if stated != content_hash(result):
         raise ResultError("its content has changed since it was written", file=path, remedy="Run the fit again")
+    return _with_current_names(result)
+
+
+def _with_current_names(result: xr.DataTree) -> xr.DataTree:
+    """A result whose variables and dimensions have the names of today (`RENAMED`)."""
+    for node in result.subtree:
+        group = node.to_dataset(inherit=False)
+        if old := {name: new for name, new in RENAMED.items() if name in group.variables or name in group.dims}:
+            node.dataset = group.rename(old)
     return result
 
 

@@ -11,11 +11,11 @@ import xarray as xr
 
 from bayesfit.data.dependence import Dependence
 from bayesfit.diagnose.joint_verdict import judged
-from bayesfit.diagnose.link_check import Checked, check_link
+from bayesfit.diagnose.pooling_check import Checked, check_pooling
 from bayesfit.modelling.laws import Law
 from bayesfit.posterior.joint import Joint, compiled
 from bayesfit.posterior.joint_prior import prior_draws, prior_tails
-from bayesfit.posterior.links import Link
+from bayesfit.posterior.pooling import Pooling
 from bayesfit.result.files import describe
 from bayesfit.sample.draws import Draws
 from bayesfit.sample.least_squares import PointEstimate
@@ -23,7 +23,7 @@ from bayesfit.sample.variational import LARGEST_K
 
 PRIOR_DRAWS = 2000
 TAIL_DRAWS = 20  # evenly from the posterior, looked at for how far out in their priors they lie
-RESIDUAL = {"units": "1", "long_name": "distance of the bin from what its link says, in standard deviations"}
+RESIDUAL = {"units": "1", "long_name": "distance of the bin from what its pooling says, in standard deviations"}
 
 Arrays = dict[str, np.ndarray]
 
@@ -39,7 +39,7 @@ def with_common(
 ) -> xr.DataTree:
     """The result with what the bins have in common: among its posterior, where shared parameters lose q_bin, or have
     one value a group, and the laws' parameters join them; group `across` judges these and the fit as a whole;
-    `law_curve` and `law_residuals` hold each link over q, and the `usable` bins' distances from it. All groups but the
+    `law_curve` and `law_residuals` hold each pooling over q, and the `usable` bins' distances from it. All groups but the
     posterior have the bins' `q`."""
     with jax.enable_x64(True):
         keys = jax.random.key_data(jax.random.split(jax.random.key(0), PRIOR_DRAWS))
@@ -47,14 +47,16 @@ def with_common(
         tails = _tails(joint, shared)
         checked = _checked(joint, usable, points, draws, shared, result)
     posterior, common = result["posterior"].dataset, xr.Dataset()
-    for link in joint.all_links:
-        common = common.merge(_common_of(link, shared, prior, posterior))
-    units = {link.parameter: posterior[link.parameter].attrs.get("units", "1") for link in joint.all_links}
+    for pooling in joint.all_poolings:
+        common = common.merge(_common_of(pooling, shared, prior, posterior))
+    units = {pooling.parameter: posterior[pooling.parameter].attrs.get("units", "1") for pooling in joint.all_poolings}
     posterior = posterior.drop_vars([name for name in common.data_vars if name in posterior])
     posterior = posterior.merge(common, combine_attrs="no_conflicts").assign_attrs(posterior.attrs)
     result["posterior"] = posterior.reset_coords(drop=True)  # `az.summary` takes no q that only some variables have
     bins = result["diagnostics"].to_dataset()
-    result["diagnostics"] = bins.assign(jumped=xr.full_like(bins.jumped, np.nan))  # there are no global moves
+    result["diagnostics"] = bins.assign(
+        independence_accepted=xr.full_like(bins.independence_accepted, np.nan)
+    )  # there are no global moves
     result["across"] = judged(common, prior, tails, checked, result)
     result["law_curve"] = _curves(checked, units)
     result["law_residuals"] = _residuals(checked, usable, units, result)
@@ -104,48 +106,48 @@ def _tails(joint: Joint, shared: Arrays) -> dict[str, float]:
 def _checked(
     joint: Joint, usable: np.ndarray, points: PointEstimate, draws: Draws, shared: Arrays, result: xr.DataTree
 ) -> list[Checked]:
-    """How each link fares."""
+    """How each pooling fares."""
     bins = result["diagnostics"].dataset.isel(q_bin=usable)
     q = bins.q.values.astype(float) if "q" in bins.coords else np.full(usable.size, np.nan)
     freedom = np.maximum(bins.points.values - len(points.solution.sd), 1)
-    return [check_link(link, joint, q, points, freedom, draws, shared) for link in joint.all_links]
+    return [check_pooling(pooling, joint, q, points, freedom, draws, shared) for pooling in joint.all_poolings]
 
 
-def _common_of(link: Link, shared: Arrays, prior: Arrays, posterior: xr.Dataset) -> xr.Dataset:
-    """What one link's bins have in common (chain, draw), or (chain, draw, group)."""
+def _common_of(pooling: Pooling, shared: Arrays, prior: Arrays, posterior: xr.Dataset) -> xr.Dataset:
+    """What one pooling's bins have in common (chain, draw), or (chain, draw, group)."""
     found = xr.Dataset(coords={name: posterior[name] for name in ("chain", "draw")})
-    if link.kind == "shared":
-        dims = ("chain", "draw") if link.groups is None else ("chain", "draw", f"{link.parameter}_group")
-        found[link.parameter] = (dims, shared[link.parameter], posterior[link.parameter].attrs)
-        return found if link.groups is None else found.assign_coords({dims[-1]: list(link.groups)})
-    own = {"units": posterior[link.parameter].attrs.get("units", "1")}
-    for parameter in link.parameters:
+    if pooling.kind == "shared":
+        dims = ("chain", "draw") if pooling.groups is None else ("chain", "draw", f"{pooling.parameter}_group")
+        found[pooling.parameter] = (dims, shared[pooling.parameter], posterior[pooling.parameter].attrs)
+        return found if pooling.groups is None else found.assign_coords({dims[-1]: list(pooling.groups)})
+    own = {"units": posterior[pooling.parameter].attrs.get("units", "1")}
+    for parameter in pooling.parameters:
         if parameter.name in shared and np.ptp(prior[parameter.name]) > 0:  # not fixed
-            attrs = describe(parameter) | (own if parameter.name in link.in_own_unit else {})
+            attrs = describe(parameter) | (own if parameter.name in pooling.in_own_unit else {})
             found[parameter.name] = (("chain", "draw"), shared[parameter.name], attrs)
     return found
 
 
 def _curves(checked: list[Checked], units: dict[str, str]) -> xr.Dataset:
-    """Each link over q: posterior mean NAME, and its central 95 % band, NAME_lower and NAME_upper (point)."""
+    """Each pooling over q: posterior mean NAME, and its central 95 % band, NAME_lower and NAME_upper (point)."""
     group = xr.Dataset()
     for one in checked:
-        name = one.link.parameter
+        name = one.pooling.parameter
         dims = ("point",) if one.curve.ndim == 2 else ("point", f"{name}_group")
         for suffix, curve in zip(("", "_lower", "_upper"), one.curve, strict=True):
             group[name + suffix] = (dims, curve, {"units": units[name]})
         if len(dims) == 2:
-            group = group.assign_coords({dims[1]: list(one.link.groups or ())})
+            group = group.assign_coords({dims[1]: list(one.pooling.groups or ())})
     return group.assign_coords(q=("point", checked[0].q, {"units": "1/angstrom"}))
 
 
 def _residuals(checked: list[Checked], usable: np.ndarray, units: dict[str, str], result: xr.DataTree) -> xr.Dataset:
-    """Each bin's distance NAME from what its link says, NAME_law, and the bin's own value, freed from the link,
+    """Each bin's distance NAME from what its pooling says, NAME_law, and the bin's own value, freed from the pooling,
     NAME_own with its 95 % interval, NAME_own_lower and NAME_own_upper (q_bin)."""
     coords = {str(name): coord for name, coord in result["diagnostics"].coords.items() if coord.dims == ("q_bin",)}
     group = xr.Dataset(coords=coords)
     for one in checked:
-        name = one.link.parameter
+        name = one.pooling.parameter
         arrays = {"": one.residual, "_law": one.common}
         arrays |= dict(zip(("_own", "_own_lower", "_own_upper"), one.own, strict=True))
         for suffix, array in arrays.items():

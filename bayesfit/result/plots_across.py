@@ -25,12 +25,12 @@ CALLED = 3.0  # residual from which a bin's number is written beside it
 
 
 def plot_across(result: xr.DataTree, path: str | Path | None = None) -> Figure:
-    """Draw each linked parameter of a joint fit over q, one column each.
+    """Draw each pooled parameter of a joint fit over q, one column each.
 
     Above, what the bins have in common with its 95 % band: the law without scatter, the shared value, the middle of the
     common distribution. Beside it the bins with 95 % intervals, coloured by their verdicts: where bins deviate, their
-    values in the joint fit, and in grey what each says by itself, freed from the link; else the latter alone. Below,
-    each bin's distance from what they have in common, standard normal where the link holds.
+    values in the joint fit, and in grey what each says by itself, freed from the pooling; else the latter alone. Below,
+    each bin's distance from what they have in common, standard normal where the pooling holds.
 
     Args:
         result: what `fit(..., across=...)` or `load` returned.
@@ -50,7 +50,7 @@ def plot_across(result: xr.DataTree, path: str | Path | None = None) -> Figure:
     if "across" not in result:
         raise SettingsError("the bins have nothing in common", field="plot_across", remedy="Fit them with across=...")
     across = result["across"].dataset
-    names = [str(name) for name in across.linked.values]
+    names = [str(name) for name in across.pooled.values]
     figure = Figure(figsize=(WIDTH * len(names), 5.6), layout="constrained")
     axes = figure.subplots(2, len(names), sharex="col", height_ratios=[3, 1], squeeze=False)
     for (above, below), name in zip(axes.T, names, strict=True):
@@ -76,10 +76,10 @@ def _colours(result: xr.DataTree) -> list[str]:
 def _forest(axis: Any, result: xr.DataTree, name: str) -> None:
     """The common value with its band, and the bins beside it."""
     x, known = _places(result)
-    link = result["across"].dataset.sel(linked=name)
+    pooling = result["across"].dataset.sel(pooled=name)
     shown = [_band(axis, result, name, x, known)]
     bins = own = _own(result, name)
-    if bool(link.deviates):
+    if bool(pooling.deviates):
         if np.isfinite(own).any():
             beside = _beside(x, known)
             axis.errorbar(
@@ -91,7 +91,7 @@ def _forest(axis: Any, result: xr.DataTree, name: str) -> None:
         axis.errorbar(
             x[place], bins[1, place], _bars(bins)[:, [place]], fmt="o", ms=3.5, lw=1.1, color=colour, zorder=3
         )
-    _legend(axis, result, "bin in the joint fit" if bool(link.deviates) else "bin by itself")
+    _legend(axis, result, "bin in the joint fit" if bool(pooling.deviates) else "bin by itself")
     if known:
         axis.set_xscale("log")
     _fit_to(axis, np.concatenate([np.ravel(array) for array in shown]), bins)
@@ -102,7 +102,7 @@ def _forest(axis: Any, result: xr.DataTree, name: str) -> None:
 
 def _band(axis: Any, result: xr.DataTree, name: str, x: np.ndarray, known: bool) -> np.ndarray:
     """Draw what the bins have in common, one band a group; the bands' edges."""
-    curve, word = result["law_curve"].dataset, str(result["across"].link.sel(linked=name).item())
+    curve, word = result["law_curve"].dataset, str(result["across"].pooling.sel(pooled=name).item())
     at = curve.q.values if known else np.array([x.min() - 0.5, x.max() + 0.5])
     middle, low, high = (_by_group(curve[name + suffix])[:, : at.size] for suffix in ("", "_lower", "_upper"))
     groups = curve[f"{name}_group"].values if len(middle) > 1 else [""]

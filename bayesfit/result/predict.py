@@ -54,7 +54,7 @@ def check_groups(names: tuple[str, ...]) -> tuple[str, ...]:
 def _fitted(posterior: Posterior) -> Spread:
     def at(bin: Bin, values: Any) -> tuple[Any, Any, Any]:
         mean, scatter = posterior.mean(values, bin), posterior.scatter_at(values, bin)
-        return mean, scatter.sigma(bin), scatter.scores(bin.y - mean * bin.unit, bin)
+        return mean, scatter.sigma(bin), scatter.scores(bin.y - mean * bin.inverse_error, bin)
 
     def one(bin: Bin, values: dict[str, Any]) -> tuple[Any, Any, Any]:
         means, sigmas, scores = jax.vmap(lambda v: at(bin, v))(values)
@@ -113,9 +113,9 @@ def _program(posterior: Posterior, group: str) -> Spread:
 
 
 def _log_likelihood(posterior: Posterior, bin: Bin, values: Any, key: Any) -> dict[str, Any]:
-    residual = bin.y - posterior.mean(values, bin) * bin.unit
+    residual = bin.y - posterior.mean(values, bin) * bin.inverse_error
     density = posterior.scatter_at(values, bin).pointwise(residual, bin)
-    return {"g2": jnp.where(bin.valid, density + jnp.log(jnp.where(bin.valid, bin.unit, 1.0)), jnp.nan)}
+    return {"g2": jnp.where(bin.valid, density + jnp.log(jnp.where(bin.valid, bin.inverse_error, 1.0)), jnp.nan)}
 
 
 def _log_prior(posterior: Posterior, bin: Bin, values: Any, key: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.infer.hmc_util import dual_averaging
 
-from bayesfit.compute.keys import AMPLITUDES, WALK, key_for
+from bayesfit.compute.keys import AMPLITUDES, TRANSITIONS, key_for
 from bayesfit.posterior.density import Bin, Posterior
 from bayesfit.sample.independence import Mixture, Offer, jump, offer
 from bayesfit.sample.nuts import Point, Tree, choose, grow, plant, reach
@@ -69,14 +69,14 @@ class Transition(NamedTuple):
     acceptance_rate: Any
     step_size: Any
     diverging: Any
-    jumped: Any
+    independence_accepted: Any
     values: Any
 
 
 def advance(posterior: Posterior, lane: Lane, walk: Walk, fresh: Any) -> tuple[Walk, Transition]:
     """`ROUNDS` rounds of one lane, from its start where `fresh`: where it stands then, and what each round left."""
     amplitudes = key_for(lane.key, AMPLITUDES, lane.chain, lane.attempt)
-    lane = lane._replace(key=jax.random.key_data(key_for(lane.key, WALK, lane.chain, lane.attempt)))
+    lane = lane._replace(key=jax.random.key_data(key_for(lane.key, TRANSITIONS, lane.chain, lane.attempt)))
     walk = choose(fresh, begin(lane), walk)
     first = walk.count
     offers = jax.vmap(lambda number: offer(_key(lane, first + number)[1], lane.proposals))(jnp.arange(ROUNDS))
@@ -147,14 +147,14 @@ def _end(lane: Lane, walk: Walk, ahead: Offer, value: Any, gradient: Any) -> tup
     """The end of a transition, by the global move that is offered, and the beginning of the next."""
     count = walk.count + 1
     step_size, adaptation = _step_size(lane, walk)
-    point, jumped = jump(walk.tree.pick, ahead, value, gradient, lane.proposals)
+    point, independence_accepted = jump(walk.tree.pick, ahead, value, gradient, lane.proposals)
     placed = Point(ahead.u, jnp.zeros_like(ahead.u), value, gradient)
     point = choose(walk.count < 0, placed, point)
     after = Walk(plant(_key(lane, count)[0], point, MAX_TREE_DEPTH), count, step_size, adaptation)
-    return after, _left(walk, point, jumped)
+    return after, _left(walk, point, independence_accepted)
 
 
-def _left(walk: Walk, point: Point, jumped: Any = False) -> Transition:
+def _left(walk: Walk, point: Point, independence_accepted: Any = False) -> Transition:
     """What a walk whose trajectory has ended leaves at the point where its transition ends."""
     tree = walk.tree
     return Transition(
@@ -166,7 +166,7 @@ def _left(walk: Walk, point: Point, jumped: Any = False) -> Transition:
         acceptance_rate=tree.acceptance / tree.steps,
         step_size=walk.step_size,
         diverging=tree.diverging,
-        jumped=jnp.asarray(jumped),
+        independence_accepted=jnp.asarray(independence_accepted),
         values=None,
     )
 

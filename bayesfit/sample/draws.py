@@ -13,7 +13,7 @@ LARGEST_RHAT = 1.01
 LEAST_ESS = 400.0
 LARGEST_DIVERGENT_SHARE = 0.005
 LARGEST_DEEP_SHARE = 0.01  # of trees at their largest depth
-LEAST_JUMPED = 0.2  # share of global moves taken that makes up for such trees
+LEAST_ACCEPTED = 0.2  # share of global moves taken that makes up for such trees
 FEWEST_DRAWS = 4  # that have an R-hat
 HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
 STATS = {  # what a draw that was not made has
@@ -23,7 +23,7 @@ STATS = {  # what a draw that was not made has
     "acceptance_rate": np.float32(np.nan),
     "step_size": np.float32(np.nan),
     "diverging": np.bool_(False),
-    "jumped": np.bool_(False),
+    "independence_accepted": np.bool_(False),
 }
 
 Array = np.ndarray
@@ -121,4 +121,4 @@ def _strained(stats: Arrays, largest_tree: int) -> bool:
     if stats["diverging"].mean() > LARGEST_DIVERGENT_SHARE:
         return True
     deep = np.mean(stats["n_steps"] >= largest_tree) > LARGEST_DEEP_SHARE
-    return bool(deep and stats["jumped"].mean(axis=1).min() < LEAST_JUMPED)
+    return bool(deep and stats["independence_accepted"].mean(axis=1).min() < LEAST_ACCEPTED)

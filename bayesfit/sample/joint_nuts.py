@@ -130,7 +130,7 @@ def _kept(made: list[Arrays], frame: Frame, plan: Plan, draws: int, thin: int) -
     after = {name: np.concatenate([chunk[name] for chunk in made], axis=1)[:, plan.warmup :] for name in names}
     stats = {name: array[:, thin - 1 :: thin][:, :draws] for name, array in after.items()}
     u = np.moveaxis(stats.pop("u", np.zeros((1, 0, 0))), 0, 1)
-    never = {"jumped": np.zeros(u.shape[1::-1], bool)}
+    never = {"independence_accepted": np.zeros(u.shape[1::-1], bool)}
     look = Look.at(_series(frame, u), {**stats, **never}, 2**TREE_DEPTH - 1, last=True)
     return Kept(u, stats, thin, look)
 

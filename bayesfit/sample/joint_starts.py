@@ -127,7 +127,7 @@ def _first_guess(name: str, z: Any) -> Any:
 
 
 def scout(joint: Joint, keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Coordinates drawn from the prior of what the bins have in common, as first guesses, and the linked values there;
+    """Coordinates drawn from the prior of what the bins have in common, as first guesses, and the pooled values there;
     with a leading axis."""
 
     def one(key: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -140,20 +140,20 @@ def scout(joint: Joint, keys: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _nearest(joint: Joint, points: PointEstimate, chains: int, seed: int) -> Array:
-    """Vectors (chain, dimension) of the scouts that are nearest to the bins' own fits, each link by itself."""
+    """Vectors (chain, dimension) of the scouts that are nearest to the bins' own fits, each pooling by itself."""
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), SCOUTS)))
     scouts, values = compiled(scout, joint, keys)
     start: dict[str, Any] = {}
-    for link in joint.links:
-        off = _distance(np.asarray(values[link.parameter]), points, link.parameter)
+    for pooling in joint.poolings:
+        off = _distance(np.asarray(values[pooling.parameter]), points, pooling.parameter)
         best = np.argsort(off, kind="stable")[:chains]
-        start |= {name: jnp.asarray(np.asarray(scouts[name])[best]) for name in joint.site_shapes((link,))}
+        start |= {name: jnp.asarray(np.asarray(scouts[name])[best]) for name in joint.site_shapes((pooling,))}
     solution = {name: np.asarray(value) for name, value in points.solution.values.items()}
     return np.asarray(compiled(_with_own, joint, start, solution, np.asarray(points.solution.chi2), np.ones(chains)))
 
 
 def _distance(values: Array, points: PointEstimate, name: str) -> Array:
-    """How far linked values (scout, q_bin) are from the bins' own fits, in their errors: a sum over bins in which far
+    """How far pooled values (scout, q_bin) are from the bins' own fits, in their errors: a sum over bins in which far
     ones count less (Cauchy); 0 for a parameter that the fits do not have."""
     if name not in points.solution.values:
         return np.zeros(len(values))
@@ -168,9 +168,9 @@ def _with_own(joint: Joint, start: dict[str, Any], solution: dict[str, Any], chi
     """Vectors (chain, dimension): these coordinates, and those of the bins' own parameters from their fits."""
 
     def one(z: dict[str, Any], _: Any) -> Any:
-        linked, _ = joint.run(z)
+        pooled, _ = joint.run(z)
         own = jax.vmap(lambda bin, values, chi2: _own_coordinates(joint, bin, values, chi2))
-        return joint.vector({**z, OWN: own(joint.at({**_shared(joint, solution), **linked}), solution, chi2)})
+        return joint.vector({**z, OWN: own(joint.at({**_shared(joint, solution), **pooled}), solution, chi2)})
 
     return jax.vmap(one)(start, ones)
 

@@ -114,7 +114,8 @@ def _quick(posterior: Posterior) -> Spread:
     """What every bin goes through."""
     first = given if posterior.model.starts else quick
     return Spread(
-        lambda bin, key: first(posterior, bin, _keys.key_for(key, _keys.SCOUTS)), named("point", posterior.identity)
+        lambda bin, key: first(posterior, bin, _keys.key_for(key, _keys.PRIOR_DRAWS)),
+        named("point", posterior.identity),
     )
 
 

@@ -25,7 +25,7 @@ from bayesfit.sample.draws import STATS, Draws, Look, Schedule
 from bayesfit.sample.modes import held
 from bayesfit.sample.starts import Estimate, readapt
 
-LANES = 64
+CHAINS_PER_DEVICE = 64
 # Attempt by attempt, that of bins whose survey tells the whole last: transitions of a chain after which a bin begins
 # again or ends, and the least acceptance rate that the step size aims at.
 PATIENCE = 400, 800, 800, 1_600, 1_600, 8_000, 32_000
@@ -70,7 +70,7 @@ def _advancing(posterior: Posterior) -> Spread:
 
 def seats_per_device(chains: int) -> int:
     """How many bins run side by side on one device."""
-    return LANES // chains
+    return CHAINS_PER_DEVICE // chains
 
 
 def start_compiling(posterior: Posterior, bins: Bin, estimates: Estimate, schedule: Schedule) -> None:
@@ -118,13 +118,13 @@ class Sampling:
         self.waiting = deque(Flight(bin, first=number, attempt=number) for bin, number in enumerate(first))
         per_device = seats_per_device(chains)
         self.devices = devices_for(count, per_device)
-        corner = np.arange(self.devices)[:, None] * LANES + np.arange(per_device) * chains
+        corner = np.arange(self.devices)[:, None] * CHAINS_PER_DEVICE + np.arange(per_device) * chains
         self.slots = corner.reshape(-1, 1) + np.arange(chains)  # (seat, chain): the place of its lane
         self.seats: list[Flight | None] = [None] * len(self.slots)
-        nobody = np.zeros(self.devices * LANES, int)
+        nobody = np.zeros(self.devices * CHAINS_PER_DEVICE, int)
         self.host = self._lanes(nobody, 0, nobody)
         self.lanes, self.walks = place(self.host, self.devices), place(standing(self.host), self.devices)
-        self.fresh = np.zeros(self.devices * LANES, bool)
+        self.fresh = np.zeros(self.devices * CHAINS_PER_DEVICE, bool)
         self.inferred = (*posterior.names, *posterior.marginal)
         arguments = self.lanes, self.walks, place(self.fresh, self.devices)
         _, left = self.advancing.start(*arguments).shapes(*arguments)

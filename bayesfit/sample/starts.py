@@ -87,7 +87,7 @@ def estimate_bins(
     _, *sizes = count_and_size(posterior, points)
 
     def chosen(index: np.ndarray) -> tuple[Any, ...]:
-        u = np.stack([_random(keys[bin], _keys.CLOUDS).standard_t(FREEDOM, sizes) for bin in index])
+        u = np.stack([_random(keys[bin], _keys.NEAR_MODES).standard_t(FREEDOM, sizes) for bin in index])
         return take(bins, index), points.starts[index], points.scouts[index], u
 
     found: list[Estimate] = []
@@ -96,7 +96,7 @@ def estimate_bins(
         surveys = [jax.tree.map(lambda array, row=row: array[row], part) for row in range(new.size)]
         with np.errstate(all="ignore"):
             if shape := len(held(posterior)):
-                randoms = [_random(keys[bin], _keys.MOVES) for bin in new]
+                randoms = [_random(keys[bin], _keys.COMPONENTS) for bin in new]
                 samples = enlarged(posterior, take(bins, index), points.scouts[index], surveys, randoms, devices)
             else:
                 samples = [weighed(survey) for survey in surveys]

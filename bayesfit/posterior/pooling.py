@@ -1,6 +1,6 @@
-"""How parameters are linked across the bins of a dataset: shared, drawn from a common distribution, or given by a law.
+"""How parameters are pooled across the bins of a dataset: shared, drawn from a common distribution, or given by a law.
 
-A link is a piece of a NumPyro program over all bins: it samples what the bins have in common and returns the value of
+A pooling is a piece of a NumPyro program over all bins: it samples what the bins have in common and returns the value of
 its parameter in each, (q_bin,). The rest of a bin's posterior stays as it is, given these values.
 """
 
@@ -38,8 +38,8 @@ OPTIONS = {"kind", "by", "scatter"}
     meta_fields=("parameter", "kind", "law", "scatter", "additive", "sites", "groups"),
 )
 @dataclass(frozen=True)
-class Link:
-    """How one parameter is linked; a pytree, whose arrays are the data that a compiled program takes.
+class Pooling:
+    """How one parameter is pooled; a pytree, whose arrays are the data that a compiled program takes.
 
     `kind`: one of `KINDS`, or "law" with its `law`, of which the program has these `sites`; `scatter`: whether bins
     scatter about the law, in the parameter's logarithm, or, `additive`, in the parameter itself; `q`: of the bins,
@@ -100,8 +100,8 @@ class Link:
         scatter = "additive" if self.scatter and self.additive else self.scatter
         return None if law is None else f"{self.parameter} {self.kind} {law} {scatter} {groups}"
 
-    def of_bins(self, places: np.ndarray) -> Link:
-        """The link of these bins alone, and of their groups.
+    def of_bins(self, places: np.ndarray) -> Pooling:
+        """The pooling of these bins alone, and of their groups.
 
         Raises:
             InputError: one of them lacks q, or has one that the law does not know; there are too few.
@@ -158,8 +158,8 @@ class Link:
             return walk(name, self.steps, self.order, spread, middle, self.fits)
         return independent(name, (self.q if self.kind == "law" else self.group).size, spread, middle, self.fits)
 
-    def with_fits(self, prior: dist.Distribution, values: Any, sd: Any) -> Link:
-        """The link with the bins' own values (q_bin,) and their standard errors, on the scale of its deviations."""
+    def with_fits(self, prior: dist.Distribution, values: Any, sd: Any) -> Pooling:
+        """The pooling with the bins' own values (q_bin,) and their standard errors, on the scale of its deviations."""
 
         def scale(value: Any) -> Any:
             if self.kind == "law":
@@ -184,8 +184,8 @@ def constrained(prior: dist.Distribution, coordinate: Any) -> Any:
     return push(biject_to(inner.support)(coordinate))
 
 
-def parse_across(across: Mapping[str, Any], curves: xr.Dataset) -> tuple[Link, ...]:
-    """The links that a user asks for; parameters that stay per bin have none.
+def parse_across(across: Mapping[str, Any], curves: xr.Dataset) -> tuple[Pooling, ...]:
+    """The poolings that a user asks for; parameters that stay per bin have none.
 
     Args:
         across: parameter name to "per_bin", "shared", "pooled", "smooth", the name of a law, a `Law` or its program, or
@@ -196,25 +196,25 @@ def parse_across(across: Mapping[str, Any], curves: xr.Dataset) -> tuple[Link, .
         SettingsError: an unknown kind, law or option. InputError: the bins lack what is needed.
     """
     expect_table(across, "across")
-    links = (_parse(name, spec, curves) for name, spec in across.items())
-    return tuple(link for link in links if link.kind != "per_bin")
+    poolings = (_parse(name, spec, curves) for name, spec in across.items())
+    return tuple(pooling for pooling in poolings if pooling.kind != "per_bin")
 
 
-def check_links(links: tuple[Link, ...], names: tuple[str, ...]) -> None:
-    """Refuse links of parameters that are none of `names`, the inferred ones, and names that stand for two things."""
+def check_poolings(poolings: tuple[Pooling, ...], names: tuple[str, ...]) -> None:
+    """Refuse poolings of parameters that are none of `names`, the inferred ones, and names that stand for two things."""
     taken = set(names)
-    for link in links:
-        if link.parameter not in names:
+    for pooling in poolings:
+        if pooling.parameter not in names:
             raise SettingsError(
-                f"no inferred parameter {link.parameter!r}", field="across", remedy=nearest(link.parameter, names)
+                f"no inferred parameter {pooling.parameter!r}", field="across", remedy=nearest(pooling.parameter, names)
             )
-        for parameter in link.parameters:
+        for parameter in pooling.parameters:
             if parameter.name in taken:
-                raise SettingsError(f"parameter {parameter.name!r} is taken", field=f"across.{link.parameter}")
+                raise SettingsError(f"parameter {parameter.name!r} is taken", field=f"across.{pooling.parameter}")
             taken.add(parameter.name)
 
 
-def check_choices(links: tuple[Link, ...], priors: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+def check_choices(poolings: tuple[Pooling, ...], priors: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
     """Refuse priors and values of what follows from a law.
 
     Raises:
@@ -222,20 +222,20 @@ def check_choices(links: tuple[Link, ...], priors: Mapping[str, Any], fixed: Map
     """
     expect_table(priors, "priors")
     expect_table(fixed, "fixed")
-    for link in links:
-        if link.sites is None:
+    for pooling in poolings:
+        if pooling.sites is None:
             continue
         for kind, names in (("priors", priors), ("fixed", fixed)):
-            link.sites.refuse_derived(kind, names)
-        if link.parameter in priors:
+            pooling.sites.refuse_derived(kind, names)
+        if pooling.parameter in priors:
             raise SettingsError(
-                f"{link.parameter!r} follows from its law",
-                field=f"priors.{link.parameter}",
-                remedy=f"Give {' or '.join(link.sites.sampled)}",
+                f"{pooling.parameter!r} follows from its law",
+                field=f"priors.{pooling.parameter}",
+                remedy=f"Give {' or '.join(pooling.sites.sampled)}",
             )
 
 
-def _parse(name: str, spec: Any, curves: xr.Dataset) -> Link:
+def _parse(name: str, spec: Any, curves: xr.Dataset) -> Pooling:
     field = f"across.{name}"
     options = dict(spec) if isinstance(spec, Mapping) else {}
     kind = options.pop("kind", options.pop("name", None)) if options else spec
@@ -249,7 +249,7 @@ def _parse(name: str, spec: Any, curves: xr.Dataset) -> Link:
             raise SettingsError(f"{kind!r} has no such option", field=field, remedy="Only 'shared' has one, 'by'")
         q = _q(curves, field) if kind == "smooth" else None
         group, groups = (np.zeros(count, int), None) if by is None else _groups(by, curves, field)
-        return Link(name, kind, q=q, group=group, groups=groups)
+        return Pooling(name, kind, q=q, group=group, groups=groups)
     if isinstance(kind, str) and kind not in LAWS and not kind.endswith(".py"):
         raise SettingsError(f"unknown kind or law {kind!r}", field=field, remedy=nearest(kind, (*KINDS, *LAWS)))
     if options and not isinstance(kind, str):
@@ -262,7 +262,7 @@ def _parse(name: str, spec: Any, curves: xr.Dataset) -> Link:
     sites, values = sites_of(law, known, tau, field)
     if values.shape != known.shape or not np.all(np.isfinite(values)):
         raise SettingsError(f"the law must return a finite value for each of {known.size} q", field=field)
-    return Link(name, "law", _described(law, sites), scatter, sites=sites, q=q, tau=tau)
+    return Pooling(name, "law", _described(law, sites), scatter, sites=sites, q=q, tau=tau)
 
 
 def _described(law: Law, sites: Sites) -> Law:
