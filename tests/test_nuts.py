@@ -1,4 +1,4 @@
-"""The lanes' own NUTS: against NumPyro's kernel in distribution, against closed forms, and by its own rules."""
+"""The NUTS of many chains side by side: against NumPyro's kernel in distribution, against closed forms, and by its own rules."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ import pytest
 from numpyro.infer.hmc import hmc
 from scipy import stats
 
-from bayesfit.sample.nuts import Point, grow, plant, reach
+from bayesfit.sample.nuts import Point, add_leaf, new_tree, next_position
 
 CHAINS_PER_DEVICE, TRANSITIONS, DEPTH = 256, 60, 6
 BURN_IN = 20
@@ -41,21 +41,21 @@ def point_at(u, potential):
 
 
 def full_tree(key, point, step_size, potential, depth=DEPTH):
-    tree = plant(key, point, depth)
+    tree = new_tree(key, point, depth)
     return jax.lax.while_loop(
-        lambda tree: ~tree.ended, lambda tree: one_leaf_more(tree, step_size, potential, depth), tree
+        lambda tree: ~tree.ended, lambda tree: with_leaf(tree, step_size, potential, depth), tree
     )
 
 
-def one_leaf_more(tree, step_size, potential, depth=DEPTH):
-    return grow(tree, step_size, *jax.value_and_grad(potential)(reach(tree, step_size)), depth)
+def with_leaf(tree, step_size, potential, depth=DEPTH):
+    return add_leaf(tree, step_size, *jax.value_and_grad(potential)(next_position(tree, step_size)), depth)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def ours(potential, step_size):
-    """Positions (lane, transition, 3), leapfrogs and mean acceptance rates (lane, transition)."""
+    """Positions (chain, transition, 3), leapfrogs and mean acceptance rates (chain, transition)."""
 
-    def lane(key):
+    def chain(key):
         def transition(point, key):
             tree = full_tree(key, point, step_size, potential)
             return tree.pick, (tree.pick.u, tree.steps, tree.acceptance / tree.steps)
@@ -63,7 +63,7 @@ def ours(potential, step_size):
         first = point_at(jax.random.normal(key, (3,)), potential)
         return jax.lax.scan(transition, first, jax.random.split(key, TRANSITIONS))[1]
 
-    return jax.vmap(lane)(jax.random.split(jax.random.key(1), CHAINS_PER_DEVICE))
+    return jax.vmap(chain)(jax.random.split(jax.random.key(1), CHAINS_PER_DEVICE))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -71,7 +71,7 @@ def numpyros(potential, step_size):
     """The same by NumPyro's kernel."""
     init, step = hmc(potential, algo="NUTS")
 
-    def lane(key):
+    def chain(key):
         state = init(
             jax.random.normal(key, (3,)),
             0,
@@ -88,27 +88,27 @@ def numpyros(potential, step_size):
 
         return jax.lax.scan(transition, state, None, length=TRANSITIONS)[1]
 
-    return jax.vmap(lane)(jax.random.split(jax.random.key(2), CHAINS_PER_DEVICE))
+    return jax.vmap(chain)(jax.random.split(jax.random.key(2), CHAINS_PER_DEVICE))
 
 
 def settled(run):
-    """After the burn-in; one lane's transitions are averaged where independence is needed."""
+    """After the burn-in; one chain's transitions are averaged where independence is needed."""
     return [np.array(array)[:, BURN_IN:] for array in run]
 
 
 @pytest.mark.parametrize("step_size", [0.25, 0.8])
 @pytest.mark.parametrize("potential", [bent, normal, quartic])
 def test_distribution_of_everything_is_that_of_numpyros_kernel(potential, step_size):
-    """Means over each lane of functions of the position, of leapfrogs and of acceptance rates: two samples of 256
+    """Means over each chain of functions of the position, of leapfrogs and of acceptance rates: two samples of 256
     independent numbers each, by Welch's t; and the leapfrogs' histogram."""
     mine, theirs = settled(ours(potential, step_size)), settled(numpyros(potential, step_size))
 
     def features(run):
         u, steps, acceptance = run
-        per_lane = [u, u**2, np.abs(u), u[..., :1] ** 2 * u[..., 1:2], steps[..., None], (steps**2)[..., None]]
-        per_lane += [acceptance[..., None], np.diff(u, axis=1) ** 2]
-        per_lane += [(steps[..., None] == count).astype(float) for count in (1, 2, 3, 4, 5, 6, 7, 11, 15)]
-        return np.concatenate([array.mean(axis=1) for array in per_lane], axis=-1)
+        per_chain = [u, u**2, np.abs(u), u[..., :1] ** 2 * u[..., 1:2], steps[..., None], (steps**2)[..., None]]
+        per_chain += [acceptance[..., None], np.diff(u, axis=1) ** 2]
+        per_chain += [(steps[..., None] == count).astype(float) for count in (1, 2, 3, 4, 5, 6, 7, 11, 15)]
+        return np.concatenate([array.mean(axis=1) for array in per_chain], axis=-1)
 
     a, b = features(mine), features(theirs)
     varies = a.std(axis=0) + b.std(axis=0) > 0
@@ -146,7 +146,7 @@ def test_a_tree_never_has_more_leaves_than_its_depth_allows():
 
 def test_an_ended_tree_stays_as_it_is():
     tree = full_tree(jax.random.key(4), point_at(jnp.ones(3), bent), 0.3, bent)
-    more = one_leaf_more(tree, 0.3, bent)
+    more = with_leaf(tree, 0.3, bent)
     for before, after in zip(jax.tree.leaves(tree), jax.tree.leaves(more), strict=True):
         np.testing.assert_array_equal(before, after)
 

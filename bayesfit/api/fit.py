@@ -31,6 +31,7 @@ from bayesfit.sample import least_squares as _point
 from bayesfit.sample import scheduler as _sample
 from bayesfit.sample import starts as _estimate
 from bayesfit.sample.draws import Schedule
+from bayesfit.sample.target import BinTargets
 
 OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups that know nothing of what bins have in common
 
@@ -176,14 +177,15 @@ def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Re
     posterior, bins = problem.posterior, take(problem.bins, usable)
     keys = bin_keys(settings.seed, problem.identity[usable])
     schedule = _schedule(settings)
+    targets = BinTargets(posterior, bins, keys)
     with stop_on_signal() as stop:
         points = _point.start_compiling(posterior, bins)
-        _sample.start_compiling(posterior, bins, _estimate.shapes(posterior, points, settings.chains), schedule)
+        _sample.start_compiling(targets, _estimate.shapes(posterior, points, settings.chains), schedule)
         _estimate.start_compiling(posterior, bins, points)
         points = _point.point_estimates(posterior, bins, keys, report, stop)
-        estimates = _estimate.estimate_bins(posterior, bins, points, keys, settings.chains, report, stop)
+        estimates = _estimate.estimate_bins(targets, points, settings.chains, report, stop)
         check_density(estimates.mode_potential, problem)
-        draws = _sample.sample_bins(posterior, bins, estimates, keys, schedule, report, stop)
+        draws = _sample.sample_bins(targets, estimates, schedule, report, stop)
     return assemble(curves, problem, settings, usable, keys, points, estimates.mode_potential, draws)
 
 
@@ -200,9 +202,9 @@ def _run_joint(
     from bayesfit.posterior.joint import joint_posterior
     from bayesfit.posterior.pooling import check_choices, check_poolings, parse_across
     from bayesfit.result.joint_result import called_approximate, called_dependent, with_common
-    from bayesfit.sample.joint_nuts import sample_joint
+    from bayesfit.sample.joint_nuts import joint_target, sample_joint
     from bayesfit.sample.joint_starts import find_start
-    from bayesfit.sample.variational import look_at
+    from bayesfit.sample.variational import approximate
 
     if single := [name for name in settings.include if name in OF_ONE_BIN]:
         raise SettingsError(
@@ -242,10 +244,11 @@ def _run_joint(
             joint = joint.with_fits(fits.solution.values, fits.solution.sd)
         start = find_start(joint, fits, hierarchical, settings.chains, settings.seed)
         check_density(start.potential, problem)
+        target = joint_target(joint, keys, settings.seed)
         if settings.method == "svi":
-            draws, shared, k = look_at(joint, start, keys, settings.draws, settings.seed, report)
+            draws, shared, k = approximate(target, start, settings.draws, report)
         else:
-            draws, shared = sample_joint(joint, start, keys, _schedule(settings), settings.seed, report, stop)
+            draws, shared = sample_joint(target, start, _schedule(settings), report, stop)
     lowest = _lowest(draws.stats["potential"])
     result = assemble(curves, problem, settings, usable, keys, points, lowest, draws)
     result = with_common(result, joint, usable, fits, draws, shared, dict(across))

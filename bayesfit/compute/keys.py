@@ -1,5 +1,5 @@
-"""Random keys: one for each bin, from the seed and the bin's own data, never from its place; and from it one for every
-use, so that no two uses share one."""
+"""Random keys. Each bin has one, made from the seed and the bin's own data but not from its place in the dataset; and
+each use of random numbers in a bin has a key of its own, made from the bin's."""
 
 from __future__ import annotations
 
@@ -8,26 +8,32 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Array, Int, Key, UInt32
 
-PRIOR_DRAWS, NEAR_MODES, STARTS, TRANSITIONS, AMPLITUDES, COMPONENTS = range(6)  # the uses
+# What a bin's random numbers are used for, as numbers that are hashed into its keys: draws from the prior, points about
+# the modes, resampling of weighted points, the chains' transitions, draws of the amplitudes, points from fitted mixtures.
+PRIOR_DRAWS, NEAR_MODES, RESAMPLING, TRANSITIONS, AMPLITUDES, MIXTURE_DRAWS = range(6)
 
 
-def bin_keys(seed: int, identity: np.ndarray) -> np.ndarray:
-    """Data of one random key for each bin (bin, 2), by a hash of the seed and the bin's identity (bin, 2)."""
+def bin_keys(seed: int, identity: Int[np.ndarray, "bin 2"]) -> UInt32[np.ndarray, "bin 2"]:
+    """The data of one random key per bin: a hash of the seed and of the bin's identity, itself a hash of its data."""
     texts = [f"{seed} {first} {second}".encode() for first, second in identity.tolist()]
     digests = [hashlib.sha256(text).digest()[:8] for text in texts]
     return np.frombuffer(b"".join(digests), np.uint32).reshape(-1, 2)
 
 
-def key_for(bin_key: Any, *use: Any) -> Any:
-    """The key for a use of a bin's key: one of those above, and numbers that tell it apart."""
+def key_for(bin_key: Any, *use: Any) -> Key[Array, ""]:
+    """The key for one use of a bin's key, given as its data (2,): `use` is one of the numbers above, followed by those
+    that distinguish the chain, the escalation step or the draw."""
     key = jax.random.wrap_key_data(bin_key)
     for number in use:
         key = jax.random.fold_in(key, number)
     return key
 
 
-def part_keys(bin_keys: np.ndarray, use: str, part: np.ndarray) -> np.ndarray:
-    """Data of a key for each of these parts (any,) of a use of each of these bins' keys (any, 2)."""
+def part_keys(
+    bin_keys: UInt32[np.ndarray, "any 2"], use: str, part: Int[np.ndarray, " any"]
+) -> UInt32[np.ndarray, "any 2"]:
+    """The data of one key per bin, for the part of this number of a use that has several."""
     texts = [f"{use} {number} {key.tolist()}".encode() for key, number in zip(bin_keys, part, strict=True)]
     return np.frombuffer(b"".join(hashlib.sha256(text).digest()[:8] for text in texts), np.uint32).reshape(-1, 2)

@@ -1,9 +1,9 @@
-"""One lane, that is one chain of one bin: what it needs, where it stands, and how it goes on.
+"""One chain of one bin: what it needs, its state, and how it advances.
 
-A transition is a trajectory of NUTS and one global move. Every lane needs the potential at one position at a time: that
-of its trajectory's next leaf, or, where the trajectory has ended, the one that the global move offers. Lanes are
-advanced by rounds of a few such evaluations, in the first of which alone a transition may end and the next begin. A
-lane's draws depend on its own key and on the number of the transition alone, never on how the rounds fall.
+A transition is a trajectory of NUTS followed by one independence proposal. At any time a chain needs the potential at one
+position: that of its trajectory's next leaf or, where the trajectory has ended, the proposed one. Chains advance by
+rounds of a few such evaluations; only the first evaluation of a round may end a transition and begin the next. The draws
+of a chain depend only on its own key and on the number of the transition, never on how the rounds fall.
 """
 
 from __future__ import annotations
@@ -13,169 +13,183 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from numpyro.infer.hmc_util import dual_averaging
 
 from bayesfit.compute.keys import AMPLITUDES, TRANSITIONS, key_for
-from bayesfit.posterior.density import Bin, Posterior
-from bayesfit.sample.independence import Mixture, Offer, jump, offer
-from bayesfit.sample.nuts import Point, Tree, choose, grow, plant, reach
+from bayesfit.posterior.density import Bin
+from bayesfit.sample.escalation import MAX_TREE_DEPTH
+from bayesfit.sample.independence import Proposal, accept_or_reject, propose
+from bayesfit.sample.mixture import Mixture
+from bayesfit.sample.nuts import Number, Point, Tree, Vector, add_leaf, choose, new_tree, next_position
+from bayesfit.sample.target import Target
 
-MAX_TREE_DEPTH, SHORT_TREE_DEPTH, SHORTEST_TREE_DEPTH = 6, 4, 2
 FIRST_STEP_SIZE = 0.7
-EVALUATIONS = 4
-KNOWN = 6  # the attempt, after all others, of bins whose survey tells the whole
-ROUNDS = 64
+EVALUATIONS = 4  # of the potential, per round
+ROUNDS = 64  # per chunk
 
 _begin_adapting, _adapt = dual_averaging()
 
+AnyArray = Array | np.ndarray
 
-class Lane(NamedTuple):
-    """What one lane needs; with a leading axis, of many. Positions are u, with z = center + frame @ u; `key` is the
-    data of the bin's random key, from which with `chain` and `attempt` the lane's own is made; `warmup` and
-    `target_accept` say how the step size is adapted, `tree_depth` how deep trees grow."""
+
+class Chain(NamedTuple):
+    """What one chain needs; with a leading axis, the needs of many.
+
+    Its positions u are preconditioned: z = location + factor @ u, where `factor` is lower triangular. `start` is its
+    first position, `mixture` what independence proposals come from. `key` is the data of the bin's random key, from
+    which the chain's own is made with the chain's `number` and the escalation `step`. The step size adapts for `warmup`
+    transitions to a mean acceptance rate of `target_accept`, and trees grow to `tree_depth` at most.
+    """
 
     bin: Bin
-    center: Any
-    frame: Any
-    start: Any
-    proposals: Mixture
-    key: Any
-    chain: Any
-    attempt: Any
-    warmup: Any
-    target_accept: Any
-    tree_depth: Any
+    location: Float[AnyArray, " param"]
+    factor: Float[AnyArray, "param param"]
+    start: Float[AnyArray, " param"]
+    mixture: Mixture
+    key: UInt32[AnyArray, 2]
+    number: Int[AnyArray, ""]
+    step: Int[AnyArray, ""]
+    warmup: Int[AnyArray, ""]
+    target_accept: Float[AnyArray, ""]
+    tree_depth: Int[AnyArray, ""]
 
 
-class Walk(NamedTuple):
-    """Where a lane stands: trajectory, number of transitions made, step size, and the step size's adaptation."""
+class ChainState(NamedTuple):
+    """Where a chain stands: its trajectory, the number of transitions made, -1 before it is at its start; the step size,
+    and the state of the step size's adaptation."""
 
     tree: Tree
-    count: Any
-    step_size: Any
+    count: Int[Array, ""]
+    step_size: Number
     adaptation: Any
 
 
 class Transition(NamedTuple):
-    """What a round leaves. Only where `made` is True has it ended a transition, and the rest means something: position
-    u (param,), potential there, the trajectory's energy, leapfrogs, mean acceptance rate, step size, whether it
-    diverged, whether the global move was taken, and parameter name to value, the amplitudes drawn."""
+    """What a round leaves. Only where `made` is True has it ended a transition, and only then do the others mean
+    something: the position u and the potential there; the trajectory's energy, number of leapfrog steps, mean acceptance
+    rate, step size, and whether it diverged; whether the independence proposal was accepted; and the constrained values
+    by name, the drawn amplitudes among them."""
 
-    made: Any
-    u: Any
-    potential: Any
-    energy: Any
-    n_steps: Any
-    acceptance_rate: Any
-    step_size: Any
-    diverging: Any
-    independence_accepted: Any
-    values: Any
-
-
-def advance(posterior: Posterior, lane: Lane, walk: Walk, fresh: Any) -> tuple[Walk, Transition]:
-    """`ROUNDS` rounds of one lane, from its start where `fresh`: where it stands then, and what each round left."""
-    amplitudes = key_for(lane.key, AMPLITUDES, lane.chain, lane.attempt)
-    lane = lane._replace(key=jax.random.key_data(key_for(lane.key, TRANSITIONS, lane.chain, lane.attempt)))
-    walk = choose(fresh, begin(lane), walk)
-    first = walk.count
-    offers = jax.vmap(lambda number: offer(_key(lane, first + number)[1], lane.proposals))(jnp.arange(ROUNDS))
-
-    def one_round(walk: Walk, _: None) -> tuple[Walk, Transition]:
-        ahead = jax.tree.map(lambda array: array[walk.count - first], offers)
-        ahead = ahead._replace(u=jnp.where(walk.count < 0, lane.start, ahead.u))
-        after, left = _round(posterior, lane, walk, ahead)
-        key = jax.random.fold_in(amplitudes, walk.count)
-        return after, left._replace(values=posterior.constrain(lane.center + lane.frame @ left.u, lane.bin, key))
-
-    return jax.lax.scan(one_round, walk, None, length=ROUNDS)
+    made: Bool[Array, ""]
+    u: Vector
+    potential: Number
+    energy: Number
+    n_steps: Int[Array, ""]
+    acceptance_rate: Number
+    step_size: Number
+    diverging: Bool[Array, ""]
+    independence_accepted: Bool[Array, ""]
+    values: dict[str, Number] | None
 
 
-def tree_depth(attempt: Any) -> Any:
-    """The largest depth of trees, attempt by attempt: short ones once the global moves are fitted to draws, and those
-    of one round where they are fitted to a survey that tells the whole (`KNOWN`), so that there are many moves."""
-    depths = [MAX_TREE_DEPTH, *[SHORT_TREE_DEPTH] * (KNOWN - 1), SHORTEST_TREE_DEPTH]
-    return np.array(depths, np.int32)[attempt]
+def advance(target: Target, chain: Chain, state: ChainState, fresh: Bool[Array, ""]) -> tuple[ChainState, Transition]:
+    """Advance one chain by `ROUNDS` rounds, from its start where it is `fresh`: its state then, and what each round has
+    left, with a leading axis."""
+    amplitudes = key_for(chain.key, AMPLITUDES, chain.number, chain.step)
+    chain = chain._replace(key=jax.random.key_data(key_for(chain.key, TRANSITIONS, chain.number, chain.step)))
+    state = choose(fresh, begin(chain), state)
+    first = state.count
+    proposals = jax.vmap(lambda number: propose(_keys(chain, first + number)[1], chain.mixture))(jnp.arange(ROUNDS))
+
+    def one_round(state: ChainState, _: None) -> tuple[ChainState, Transition]:
+        proposal = jax.tree.map(lambda array: array[state.count - first], proposals)
+        proposal = proposal._replace(u=jnp.where(state.count < 0, chain.start, proposal.u))
+        after, left = _round(target, chain, state, proposal)
+        key = jax.random.fold_in(amplitudes, state.count)
+        return after, left._replace(values=target.constrain(_position(chain, left.u), chain.bin, key))
+
+    return jax.lax.scan(one_round, state, None, length=ROUNDS)
 
 
-def standing(lanes: Lane) -> Walk:
-    """Zeros in the shapes of the walks of many lanes (leading axis), as NumPy arrays."""
-    shapes = jax.eval_shape(jax.vmap(begin), lanes)
+def blank_states(chains: Chain) -> ChainState:
+    """Zeros in the shapes of the states of many chains (leading axis), as NumPy arrays."""
+    shapes = jax.eval_shape(jax.vmap(begin), chains)
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
 
-def begin(lane: Lane) -> Walk:
-    """A lane that is about to move to its start, before its first transition."""
-    nowhere = Point(lane.start, jnp.zeros_like(lane.start), jnp.array(jnp.inf), jnp.zeros_like(lane.start))
+def begin(chain: Chain) -> ChainState:
+    """The state of a chain that is about to move to its start, before its first transition."""
+    zeros = jnp.zeros_like(chain.start)
+    nowhere = Point(jnp.asarray(chain.start), zeros, jnp.array(jnp.inf), zeros)
     step_size = jnp.array(FIRST_STEP_SIZE)
-    return Walk(
-        tree=plant(_key(lane, 0)[0], nowhere, MAX_TREE_DEPTH)._replace(ended=jnp.array(True)),
+    return ChainState(
+        tree=new_tree(_keys(chain, 0)[0], nowhere, MAX_TREE_DEPTH)._replace(ended=jnp.array(True)),
         count=-jnp.ones((), jnp.int32),
         step_size=step_size,
         adaptation=_begin_adapting(jnp.log(10.0 * step_size)),
     )
 
 
-def _key(lane: Lane, count: Any) -> Any:
-    """The keys of a transition: of its trajectory, of its global move."""
-    return jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(lane.key), count))
+def _position(chain: Chain, u: Vector) -> Vector:
+    """The position z in the posterior's own coordinates."""
+    return chain.location + chain.factor @ u
 
 
-def _round(posterior: Posterior, lane: Lane, walk: Walk, ahead: Offer) -> tuple[Walk, Transition]:
-    """A few evaluations of the potential. The first is at the offered position where the trajectory has ended, the
-    others are all at the trajectory's next leaf, where it has not."""
+def _keys(chain: Chain, count: Int[Array, ""] | int) -> Key[Array, 2]:
+    """The keys of one transition: that of its trajectory, and that of its independence proposal."""
+    return jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(chain.key), count))
 
-    def one(number: Any, state: tuple[Walk, Transition]) -> tuple[Walk, Transition]:
-        walk, transition = state
-        tree = walk.tree
-        u = jnp.where(tree.ended, ahead.u, reach(tree, walk.step_size))
-        value, gradient = jax.value_and_grad(posterior.potential)(lane.center + lane.frame @ u, lane.bin)
-        gradient = lane.frame.T @ gradient
-        grown = walk._replace(tree=grow(tree, walk.step_size, value, gradient, lane.tree_depth))
 
-        def decide() -> tuple[Walk, Transition]:
-            after, left = _end(lane, walk, ahead, value, gradient)
+def _round(target: Target, chain: Chain, state: ChainState, proposal: Proposal) -> tuple[ChainState, Transition]:
+    """A few evaluations of the potential. The first is at the proposed position where the trajectory has ended; where
+    it has not, and for all the others, it is at the trajectory's next leaf."""
+
+    def one(number: Int[Array, ""], carried: tuple[ChainState, Transition]) -> tuple[ChainState, Transition]:
+        state, transition = carried
+        tree = state.tree
+        u = jnp.where(tree.ended, proposal.u, next_position(tree, state.step_size))
+        value, gradient = jax.value_and_grad(target.potential)(_position(chain, u), chain.bin)
+        gradient = chain.factor.T @ gradient
+        grown = state._replace(tree=add_leaf(tree, state.step_size, value, gradient, chain.tree_depth))
+
+        def decide() -> tuple[ChainState, Transition]:
+            after, left = _end(chain, state, proposal, value, gradient)
             return choose(tree.ended, after, grown), left
 
         return jax.lax.cond(number == 0, decide, lambda: (grown, transition))
 
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(_left, walk, walk.tree.pick))
-    return jax.lax.fori_loop(0, EVALUATIONS, one, (walk, nothing))
+    left = jax.eval_shape(_left, state, state.tree.pick)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), left)
+    return jax.lax.fori_loop(0, EVALUATIONS, one, (state, nothing))
 
 
-def _end(lane: Lane, walk: Walk, ahead: Offer, value: Any, gradient: Any) -> tuple[Walk, Transition]:
-    """The end of a transition, by the global move that is offered, and the beginning of the next."""
-    count = walk.count + 1
-    step_size, adaptation = _step_size(lane, walk)
-    point, independence_accepted = jump(walk.tree.pick, ahead, value, gradient, lane.proposals)
-    placed = Point(ahead.u, jnp.zeros_like(ahead.u), value, gradient)
-    point = choose(walk.count < 0, placed, point)
-    after = Walk(plant(_key(lane, count)[0], point, MAX_TREE_DEPTH), count, step_size, adaptation)
-    return after, _left(walk, point, independence_accepted)
+def _end(
+    chain: Chain, state: ChainState, proposal: Proposal, value: Number, gradient: Vector
+) -> tuple[ChainState, Transition]:
+    """End a transition by accepting or rejecting its independence proposal, and begin the next."""
+    count = state.count + 1
+    step_size, adaptation = _step_size(chain, state)
+    point, accepted = accept_or_reject(state.tree.pick, proposal, value, gradient, chain.mixture)
+    placed = Point(proposal.u, jnp.zeros_like(proposal.u), value, gradient)
+    point = choose(state.count < 0, placed, point)
+    after = ChainState(new_tree(_keys(chain, count)[0], point, MAX_TREE_DEPTH), count, step_size, adaptation)
+    return after, _left(state, point, accepted)
 
 
-def _left(walk: Walk, point: Point, independence_accepted: Any = False) -> Transition:
-    """What a walk whose trajectory has ended leaves at the point where its transition ends."""
-    tree = walk.tree
+def _left(state: ChainState, point: Point, independence_accepted: Bool[Array, ""] | bool = False) -> Transition:
+    """What a chain whose trajectory has ended leaves at the point where its transition ends."""
+    tree = state.tree
     return Transition(
-        made=tree.ended & (walk.count >= 0),
+        made=tree.ended & (state.count >= 0),
         u=point.u,
         potential=point.potential,
         energy=tree.energy,
         n_steps=tree.steps,
         acceptance_rate=tree.acceptance / tree.steps,
-        step_size=walk.step_size,
+        step_size=state.step_size,
         diverging=tree.diverging,
         independence_accepted=jnp.asarray(independence_accepted),
         values=None,
     )
 
 
-def _step_size(lane: Lane, walk: Walk) -> tuple[Any, Any]:
-    """Step size and its adaptation after a transition: dual averaging during warm-up, its average from then on."""
-    adapting = (walk.count >= 0) & (walk.count < lane.warmup)
-    acceptance = walk.tree.acceptance / walk.tree.steps
-    adaptation = choose(adapting, _adapt(lane.target_accept - acceptance, walk.adaptation), walk.adaptation)
+def _step_size(chain: Chain, state: ChainState) -> tuple[Number, Any]:
+    """Step size and the state of its adaptation after a transition: dual averaging during the warm-up, and the average
+    that it has found from then on."""
+    adapting = (state.count >= 0) & (state.count < chain.warmup)
+    acceptance = state.tree.acceptance / state.tree.steps
+    adaptation = choose(adapting, _adapt(chain.target_accept - acceptance, state.adaptation), state.adaptation)
     log_step, log_average, *_ = adaptation
-    last = walk.count + 1 >= lane.warmup
-    return jnp.where(adapting, jnp.exp(jnp.where(last, log_average, log_step)), walk.step_size), adaptation
+    last = state.count + 1 >= chain.warmup
+    return jnp.where(adapting, jnp.exp(jnp.where(last, log_average, log_step)), state.step_size), adaptation

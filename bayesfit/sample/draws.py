@@ -1,4 +1,5 @@
-"""The draws that are kept of every bin, and what they are worth: the numbers that retire a bin and name its verdict."""
+"""The draws that are kept of every bin, and their assessment: the numbers that decide whether sampling goes on, and on
+which the verdicts are based."""
 
 from __future__ import annotations
 
@@ -6,17 +7,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int, Shaped
 
 from bayesfit.sample import convergence as _convergence
 
 LARGEST_RHAT = 1.01
 LEAST_ESS = 400.0
 LARGEST_DIVERGENT_SHARE = 0.005
-LARGEST_DEEP_SHARE = 0.01  # of trees at their largest depth
-LEAST_ACCEPTED = 0.2  # share of global moves taken that makes up for such trees
-FEWEST_DRAWS = 4  # that have an R-hat
+LARGEST_DEEP_SHARE = 0.01  # of trees that have reached their largest depth
+LEAST_ACCEPTED = 0.2  # share of independence proposals accepted with which such trees do no harm
+FEWEST_DRAWS = 4  # per chain for which R-hat is defined
 HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
-STATS = {  # what a draw that was not made has
+STATS = {  # statistics of a transition, each with the value that stands for a draw that was not made
     "potential": np.float64(np.nan),
     "energy": np.float64(np.nan),
     "n_steps": np.int32(0),
@@ -26,15 +28,18 @@ STATS = {  # what a draw that was not made has
     "independence_accepted": np.bool_(False),
 }
 
-Array = np.ndarray
-Arrays = dict[str, Array]
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How each chain runs: `warmup` transitions, then as many as it takes for `draws` kept ones that reach, all chains
-    together, `target_ess` in every parameter, or as much of it as so many draws may have; exactly `draws` where the
-    target is 0, or where these are too few both for the target and for what verdicts ask."""
+    """How long the chains run.
+
+    Each makes `warmup` transitions, in which the step size adapts to a mean acceptance rate of `target_accept`, and
+    then as many as it takes until `draws` kept ones per chain have, all chains together, an effective sample size of
+    `target_ess` in every parameter, or of half their number if that is less. Exactly `draws` transitions follow the
+    warm-up where `target_ess` is 0, or where half the number of draws is less than both it and what verdicts ask for.
+    """
 
     chains: int
     draws: int
@@ -44,7 +49,7 @@ class Schedule:
 
     @property
     def reachable(self) -> float:
-        """The target, as far as the kept draws can have it."""
+        """The effective sample size at which sampling stops: the target, or half the number of draws."""
         return min(self.target_ess, self.chains * self.draws / HEADROOM)
 
     @property
@@ -55,69 +60,78 @@ class Schedule:
 
 @dataclass
 class Draws:
-    """Kept draws of every bin: `values` and `stats` hold arrays (bin, chain, draw); a draw that was not made is NaN, 0
-    or False. For each bin, `done` counts the draws that every chain has, `thin` the transitions for each of them,
-    `adaptations` how often its frame was made, more than once where it was readapted, `tree_depth` the largest depth
-    that its trees could have; `convergence` (bin, 3) holds worst R-hat, bulk and tail effective sample size of the
-    draws that are kept."""
+    """The kept draws of every bin.
 
-    values: dict[str, np.ndarray]
-    stats: dict[str, np.ndarray]
-    done: np.ndarray
-    thin: np.ndarray
-    adaptations: np.ndarray
-    tree_depth: np.ndarray
-    convergence: np.ndarray
+    `values` and `stats` hold arrays (bin, chain, draw) by name; a draw that was not made is NaN, 0 or False. Per bin,
+    `done` counts the draws that every chain has; `thin` is the number of transitions for each of them; `adaptations`
+    counts how often the preconditioner was made, 1 where it was never made anew; `tree_depth` is the largest depth that
+    trees could have; and `convergence` (bin, 3) holds the worst R-hat and the smallest bulk and tail effective sample
+    size of the kept draws.
+    """
+
+    values: dict[str, Float[np.ndarray, "bin chain draw"]]
+    stats: dict[str, Shaped[np.ndarray, "bin chain draw"]]
+    done: Int[np.ndarray, " bin"]
+    thin: Int[np.ndarray, " bin"]
+    adaptations: Int[np.ndarray, " bin"]
+    tree_depth: Int[np.ndarray, " bin"]
+    convergence: Float[np.ndarray, "bin 3"]
 
     @classmethod
     def none_of(cls, bins: int) -> Draws:
-        """Of so many bins none yet."""
+        """The record of so many bins before anything is drawn."""
         done, thin, adaptations, depth = np.zeros((4, bins), int)
         return cls({}, {}, done, thin, adaptations, depth, np.full((bins, 3), np.nan))
 
     def put(self, bin: int, values: Arrays, stats: Arrays, draws: int) -> None:
-        """Set the draws (chain, draw) of one bin, of which there are to be so many a chain."""
+        """Set the values and statistics (chain, draw) of one bin, in arrays that have room for `draws` per chain."""
         for store, arrays in ((self.values, values), (self.stats, stats)):
             for name, array in arrays.items():
-                nothing = STATS.get(name, np.float64(np.nan))
+                not_made = STATS.get(name, np.float64(np.nan))
                 if name not in store:
-                    store[name] = np.full((len(self.done), len(array), draws), nothing)
+                    store[name] = np.full((len(self.done), len(array), draws), not_made)
                 whole = store[name]
                 made = self.done[bin] = array.shape[1]
-                whole[bin, :, :made], whole[bin, :, made:] = array, nothing
+                whole[bin, :, :made], whole[bin, :, made:] = array, not_made
 
 
-class Look(NamedTuple):
-    """What the draws of one bin are worth; of two looks the larger is the better. `enough`: they are what verdicts ask
-    for, and no reason to begin again; `calm`: trajectories neither diverge nor have to be cut short; `ess`: the smaller
-    of bulk and tail effective sample size; `convergence`: worst R-hat and these two, NaN where draws are too few."""
+class Assessment(NamedTuple):
+    """How good some draws are; of two assessments the larger one is of the better draws.
+
+    `enough`: they are what the verdicts ask for, and give no reason to start again. `untroubled`: trajectories neither
+    diverge nor have to be cut short. `ess`: the smaller of bulk and tail effective sample size. `convergence`: the worst
+    R-hat and these two, NaN where there are too few draws. `finite`: whether the potential is finite anywhere.
+    """
 
     enough: bool
-    calm: bool
+    untroubled: bool
     ess: float
     convergence: tuple[float, float, float]
+    finite: bool = True
 
     @classmethod
-    def at(cls, series: Array, stats: Arrays, largest_tree: int, last: bool) -> Look:
-        """Look at all parameters (series, chain, draw) and at statistics (chain, draw) of trajectories of at most
-        `largest_tree` leapfrogs; in a `last` attempt nothing is a reason to begin again."""
+    def of(cls, series: Float[np.ndarray, "series chain draw"], stats: Arrays, depth: int, last: bool) -> Assessment:
+        """Assess draws of all parameters, and the statistics (chain, draw) of their trajectories, whose trees could
+        have this depth. In the `last` escalation step troubled trajectories are no reason to start again."""
+        finite = bool(np.isfinite(stats["potential"]).any())
         if series.shape[-1] < FEWEST_DRAWS:
-            return cls(False, True, np.nan, (np.nan,) * 3)
+            return cls(False, True, np.nan, (np.nan,) * 3, finite)
         found = _convergence.worst(series)
-        look = cls(False, not _strained(stats, largest_tree), min(found[1:]), found)
-        return look._replace(enough=look.reaches(LEAST_ESS) and (last or look.calm))
+        made = cls(False, not _troubled(stats, 2**depth - 1), min(found[1:]), found, finite)
+        return made._replace(enough=made.reaches(LEAST_ESS) and (last or made.untroubled))
 
     def reaches(self, ess: float) -> bool:
-        """Whether R-hat is as it should be, and the effective sample size at least this."""
+        """Whether R-hat is small enough and the effective sample size at least this."""
         return self.convergence[0] <= LARGEST_RHAT and self.ess >= ess
 
-    def spoils(self, before: Look | None) -> bool:
-        """Whether draws that were enough had better be kept than these."""
+    def is_worse_than(self, before: Assessment | None) -> bool:
+        """Whether earlier draws, being enough, are to be kept instead of these."""
         return before is not None and before.enough and self[:3] < before[:3]
 
 
-def _strained(stats: Arrays, largest_tree: int) -> bool:
-    """Whether trajectories (chain, draw) diverge, or trees are too small where global moves are seldom taken."""
+def _troubled(stats: Arrays, largest_tree: int) -> bool:
+    """Whether too many trajectories (chain, draw) diverge, or too many trees have as many leapfrog steps as they may
+    while some chain's independence proposals are seldom accepted."""
     if stats["diverging"].mean() > LARGEST_DIVERGENT_SHARE:
         return True
     deep = np.mean(stats["n_steps"] >= largest_tree) > LARGEST_DEEP_SHARE

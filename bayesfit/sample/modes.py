@@ -1,120 +1,137 @@
-"""Modes and ridges of one bin's posterior, each with a frame in which the posterior is round there.
+"""Modes and constrained modes of one bin's posterior, each with a preconditioner that makes the posterior round there.
 
-Fisher scoring from the least-squares solutions and from the best prior draws: the curvature of least squares and of the
-prior is at hand. A ridge is the lowest potential with one coordinate held, in each quantile of that coordinate's prior.
-Where a shape has three coordinates or more, ridges reach what has a share in the posterior without being a mode, as a
+They are found by Fisher scoring from the least-squares solutions and from the best prior draws, since the curvature of
+the least squares and of the prior is at hand. A constrained mode is the lowest potential with one coordinate held at a
+given value; those along a coordinate, one in each quantile of its prior, trace its profile. Where a shape has three
+coordinates or more, constrained modes reach regions that have a share of the posterior without holding a mode, such as a
 decay that may be too fast to be seen.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from bayesfit.modelling.model import AMPLITUDES
 from bayesfit.posterior.density import INTRICATE, Bin, Posterior
-from bayesfit.sample.least_squares import best_in_quantiles, chi2_at
+from bayesfit.sample.least_squares import Points, Vector, best_in_quantiles, chi2_at
 
 SCORING_STEPS = 12
-QUANTILES = 12  # of each coordinate, in which there is a ridge
-ENDS = 3  # ridges at either end of it
-RIDGES = QUANTILES + 2 * ENDS
-HELD = 1e-6  # standard deviation of a coordinate that is held
+STEP_LENGTHS = 0.03, 0.3, 1.0, 1.8  # of which the best is taken, relative to Fisher scoring's own
+QUANTILES = 12  # of each coordinate, with one constrained mode in each
+ENDS = 3  # constrained modes at either end of it
+PER_PROFILE = QUANTILES + 2 * ENDS
+HELD_SD = 1e-6  # prior standard deviation that holds a coordinate where it is
+
+Factor = Float[Array, "param param"]
+Number = Float[Array, ""]
 
 
-def held(posterior: Posterior) -> list[int]:
-    """The coordinates along which ridges are looked for."""
+class Modes(NamedTuple):
+    """Modes, or constrained modes, with the lower triangular factors of their preconditioners and the potentials; or,
+    without the leading axis, one of these."""
+
+    z: Float[Array, "mode param"]
+    factor: Float[Array, "mode param param"]
+    potential: Float[Array, " mode"]
+
+
+def profiled(posterior: Posterior) -> list[int]:
+    """The coordinates along which constrained modes are looked for."""
     shape = [i for i, name in enumerate(posterior.curve_names) if name not in AMPLITUDES]
     return [] if posterior.model.starts or len(shape) < INTRICATE else shape
 
 
-def modes_and_ridges(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -> tuple[Any, Any, Any]:
-    """Where they are (mode, param), with frames (mode, param, param) and potentials (mode,) there, from places (start,
-    param) of the curve and scouts (scout, param) of the prior. Never raises under vmap: what fails is NaN."""
-    found = _modes(posterior, bin, places, scouts)
-    if not held(posterior):
+def find_modes(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Points) -> Modes:
+    """The modes reached from starts of the curve's coordinates, and after them the constrained modes. Never raises under
+    vmap: what fails is NaN."""
+    found = _free_modes(posterior, bin, starts, prior_draws)
+    if not profiled(posterior):
         return found
-    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), found, _ridges(posterior, bin, scouts))
+    constrained = _constrained_modes(posterior, bin, prior_draws)
+    return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), found, constrained)
 
 
-def how_many(posterior: Posterior, places: int) -> int:
-    """How many modes and ridges there are from so many places."""
-    return places + RIDGES * len(held(posterior))
+def how_many(posterior: Posterior, starts: int) -> int:
+    """How many modes and constrained modes there are from so many starts."""
+    return starts + PER_PROFILE * len(profiled(posterior))
 
 
-def _modes(posterior: Posterior, bin: Bin, places: Any, scouts: Any) -> tuple[Any, Any, Any]:
-    """Mode, frame and potential from each place, held within the prior draws where it has run away."""
-    low, high = jnp.min(scouts, axis=0), jnp.max(scouts, axis=0)
+def _free_modes(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Points) -> Modes:
+    """The mode reached from each start, which is moved into the range of the prior draws where it has run away."""
+    low, high = jnp.min(prior_draws, axis=0), jnp.max(prior_draws, axis=0)
     count = len(posterior.curve_names)
-    starts = jax.vmap(lambda z: _with_noise(posterior, bin, z))(jnp.clip(places, low[:count], high[:count]))
-    return jax.vmap(lambda z: _mode(posterior, bin, z, jnp.std(scouts, axis=0)))(starts)
+    begin = jax.vmap(lambda z: _with_noise(posterior, bin, z))(jnp.clip(starts, low[:count], high[:count]))
+    return jax.vmap(lambda z: _mode(posterior, bin, z, jnp.std(prior_draws, axis=0)))(begin)
 
 
-def _ridges(posterior: Posterior, bin: Bin, scouts: Any) -> tuple[Any, Any, Any]:
-    """Place, frame and potential where the potential is lowest with one coordinate held, from the best scout in each
-    quantile of each coordinate of the shape."""
-    places = posterior.with_regression(scouts[:, : len(posterior.curve_names)])
-    prior_sd = jnp.std(scouts, axis=0)
-    chi2, coordinates = chi2_at(posterior, bin, places), held(posterior)
-    starts = jnp.concatenate([_along(posterior, bin, places, chi2, along) for along in coordinates])
+def _constrained_modes(posterior: Posterior, bin: Bin, prior_draws: Points) -> Modes:
+    """The lowest potential with one coordinate held, from the best prior draw in each quantile of each coordinate of the
+    shape."""
+    points = posterior.with_regression(prior_draws[:, : len(posterior.curve_names)])
+    prior_sd = jnp.std(prior_draws, axis=0)
+    chi2, coordinates = chi2_at(posterior, bin, points), profiled(posterior)
+    starts = jnp.concatenate([_profile_starts(posterior, bin, points, chi2, along) for along in coordinates])
 
-    def ridge(place: Any, along: Any) -> tuple[Any, Any, Any]:
-        start = _with_noise(posterior, bin, place)
-        z, _, value = _mode(posterior, bin, start, prior_sd.at[along].set(HELD))
-        return z, _whitener(posterior, bin, z, prior_sd), value
+    def constrained(start: Vector, along: Array) -> Modes:
+        found = _mode(posterior, bin, _with_noise(posterior, bin, start), prior_sd.at[along].set(HELD_SD))
+        return found._replace(factor=_factor(posterior, bin, found.z, prior_sd))
 
-    return jax.vmap(ridge)(starts, jnp.repeat(jnp.array(coordinates), RIDGES))
+    return jax.vmap(constrained)(starts, jnp.repeat(jnp.array(coordinates), PER_PROFILE))
 
 
-def _along(posterior: Posterior, bin: Bin, places: Any, chi2: Any, along: int) -> Any:
-    """Where ridges begin (RIDGES, param) along one coordinate: in each of its quantiles, and at both ends of all."""
-    found = [best_in_quantiles(places, chi2, QUANTILES, along)]
+def _profile_starts(posterior: Posterior, bin: Bin, points: Points, chi2: Float[Array, " point"], along: int) -> Points:
+    """Where the constrained modes along one coordinate begin (PER_PROFILE, param): in each of its quantiles, and at both
+    ends of its range."""
+    found = [best_in_quantiles(points, chi2, QUANTILES, along)]
     for end in (jnp.min, jnp.max):
-        there = end(places[:, along])
-        moved = chi2_at(posterior, bin, places.at[:, along].set(there))
-        found.append(best_in_quantiles(places, moved, ENDS, along).at[:, along].set(there))
+        there = end(points[:, along])
+        moved = chi2_at(posterior, bin, points.at[:, along].set(there))
+        found.append(best_in_quantiles(points, moved, ENDS, along).at[:, along].set(there))
     return jnp.concatenate(found)
 
 
-def _mode(posterior: Posterior, bin: Bin, start: Any, prior_sd: Any) -> tuple[Any, Any, Any]:
-    """Mode near a start, a frame there, and its potential: Fisher scoring with the best of a few step lengths, so that
-    the potential never rises. The first step only looks at the start."""
-    lengths = jnp.array([0.03, 0.3, 1.0, 1.8])
+def _mode(posterior: Posterior, bin: Bin, start: Vector, prior_sd: Vector) -> Modes:
+    """The mode near one start: Fisher scoring with the best of a few step lengths, so that the potential never rises.
+    The first step only evaluates the start."""
+    lengths = jnp.array(STEP_LENGTHS)
     potential = jax.vmap(jax.value_and_grad(lambda z: posterior.potential(z, bin)))
+    State = tuple[Vector, Number, Vector, Factor]
 
-    def step(state: tuple[Any, Any, Any, Any], _: None) -> tuple[tuple[Any, Any, Any, Any], None]:
+    def step(state: State, _: None) -> tuple[State, None]:
         z, here, gradient, _ = state
-        frame = _whitener(posterior, bin, z, prior_sd)
-        tries = z - lengths[:, None] * (frame @ (frame.T @ gradient))
+        factor = _factor(posterior, bin, z, prior_sd)
+        tries = z - lengths[:, None] * (factor @ (factor.T @ gradient))
         values, gradients = potential(tries)
         best = jnp.argmin(values)
         lower = values[best] < here
         gradient = jnp.where(lower, jnp.nan_to_num(gradients[best], posinf=0.0, neginf=0.0), gradient)
-        return (jnp.where(lower, tries[best], z), jnp.where(lower, values[best], here), gradient, frame), None
+        return (jnp.where(lower, tries[best], z), jnp.where(lower, values[best], here), gradient, factor), None
 
     first = start, jnp.array(jnp.inf), jnp.zeros_like(start), jnp.eye(start.size)
-    (z, value, _, frame), _ = jax.lax.scan(step, first, None, length=SCORING_STEPS + 1)
-    return z, frame, value
+    (z, value, _, factor), _ = jax.lax.scan(step, first, None, length=SCORING_STEPS + 1)
+    return Modes(z, factor, value)
 
 
-def _with_noise(posterior: Posterior, bin: Bin, z: Any) -> Any:
-    """The curve's coordinates with the noise's put behind them, at the noise's own guess from the residuals there."""
+def _with_noise(posterior: Posterior, bin: Bin, z: Vector) -> Vector:
+    """The curve's coordinates followed by the noise's, as the noise model guesses them from the residuals there."""
     return jnp.concatenate([z, noise_guess(posterior, bin, z)])
 
 
-def noise_guess(posterior: Posterior, bin: Bin, z: Any) -> Any:
-    """Where the noise's coordinates start, from the residuals about the curve at z (param,)."""
+def noise_guess(posterior: Posterior, bin: Bin, z: Vector) -> Vector:
+    """The noise's coordinates, as the noise model guesses them from the residuals about the curve at z."""
     rms = jnp.sqrt(jnp.mean(posterior.residual(z, bin) ** 2, where=bin.valid))
     return posterior.unconstrain_noise({**posterior.noise.start(rms, bin), **bin.fixed}, bin)
 
 
-def _whitener(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
-    """A lower triangular frame at z: the inverse Cholesky factor of the curvature there.
+def _factor(posterior: Posterior, bin: Bin, z: Vector, prior_sd: Vector) -> Factor:
+    """The lower triangular factor of the preconditioner at z: L with L L^T the inverse of the curvature there.
 
-    The curve's block is Gauss-Newton's, J^T J of the profiled residuals in units of the noise, plus the prior's
-    precision, so it is positive definite everywhere; the noise's is its Fisher information.
+    The curve's block of the curvature is Gauss-Newton's, J^T J of the profiled residuals in units of the noise, plus the
+    prior's precision, and therefore positive definite everywhere; the noise's block is its Fisher information.
     """
     count = len(posterior.curve_names)
     precision = 1.0 / jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).eps) ** 2
@@ -125,14 +142,14 @@ def _whitener(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
     return jax.scipy.linalg.block_diag(_inverse_root(curve), _inverse_root(noise))
 
 
-def noise_information(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> Any:
-    """Fisher information (param, param) on the noise's coordinates, with the prior's precision on its diagonal.
+def noise_information(posterior: Posterior, bin: Bin, z: Vector, prior_sd: Vector) -> Factor:
+    """Fisher information on the noise's coordinates z, with the prior's precision added to its diagonal.
 
-    A normal's log scale has 2 for each point, the correlation r of two neighbours (1 + r^2) / (1 - r^2)^2; that on
-    other numbers, a Student-t's degrees of freedom among them, is left to the prior.
+    A normal distribution's log scale has an information of 2 per point, the correlation r of two neighbours
+    (1 + r^2) / (1 - r^2)^2; for other numbers, as a Student-t distribution's degrees of freedom, only the prior counts.
     """
 
-    def moments(z: Any) -> tuple[Any, Any]:
+    def moments(z: Vector) -> tuple[Float[Array, " tau"], Float[Array, " pair"] | None]:
         scatter, _, _ = posterior.scatter(z, bin)
         log_scale = jnp.log(scatter.scale * (1.0 if scatter.relative is None else scatter.relative))
         neighbours = None if scatter.chain is None else scatter.chain.neighbours()
@@ -147,13 +164,13 @@ def noise_information(posterior: Posterior, bin: Bin, z: Any, prior_sd: Any) -> 
     return information
 
 
-def _inverse_root(precision: Any) -> Any:
-    """Lower triangular L with L L^T = precision^-1, computed in units of the diagonal."""
-    unit = jnp.diagonal(precision) ** -0.5
-    upper = jnp.linalg.cholesky((precision * unit[:, None] * unit)[::-1, ::-1])[::-1, ::-1]
-    return unit[:, None] * _inverse(upper.T) if precision.size else precision
+def _inverse_root(precision: Factor) -> Factor:
+    """Lower triangular L with L L^T = precision^-1, computed after scaling the precision to a unit diagonal."""
+    scale = jnp.diagonal(precision) ** -0.5
+    upper = jnp.linalg.cholesky((precision * scale[:, None] * scale)[::-1, ::-1])[::-1, ::-1]
+    return scale[:, None] * _inverse(upper.T) if precision.size else precision
 
 
-def _inverse(frame: Any) -> Any:
-    """Inverse of a lower triangular matrix."""
-    return jax.scipy.linalg.solve_triangular(frame, jnp.eye(len(frame)), lower=True)
+def _inverse(factor: Factor) -> Factor:
+    """The inverse of a lower triangular matrix."""
+    return jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(factor)), lower=True)

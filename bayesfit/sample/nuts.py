@@ -1,15 +1,15 @@
-"""The No-U-Turn sampler for many lanes that never wait for one another.
+"""The No-U-Turn sampler for many chains that never wait for one another.
 
-A transition of NUTS takes as many leapfrogs as its tree needs, and lanes that are run side by side would all wait for
-the longest. Here each lane carries its own tree and grows it by one leapfrog at a time, so that lanes stand at
-different places of different transitions (Dance et al., "Efficiently vectorized MCMC on modern accelerators",
-arXiv:2503.17405 (2025)).
+A transition of NUTS takes as many leapfrog steps as its tree needs, and chains that run side by side would all have to
+wait for the longest tree. Here each chain carries its own tree and adds one leaf, that is one leapfrog step, at a time,
+so that chains may be at different places of different transitions (Dance et al., "Efficiently vectorized MCMC on modern
+accelerators", arXiv:2503.17405 (2025)).
 
-The tree is built without recursion: the momenta at the left ends of the open subtrees are kept, one a level, and each
-new leaf closes the subtrees that end with it (Phan, Pradhan & Jankowiak, arXiv:1912.11554 (2019), sec. 3). States are
-picked multinomially along the trajectory, with a bias to its newer half, and the trajectory ends by the generalised
-criterion (Betancourt, arXiv:1701.02434 (2017), app. A.3.2 and A.4.2). The mass matrix is the identity: coordinates
-come whitened.
+The tree is built without recursion: the momenta at the left ends of the open subtrees are stored, one per level, and
+each new leaf closes the subtrees that end with it (Phan, Pradhan & Jankowiak, arXiv:1912.11554 (2019), sec. 3). States
+are picked multinomially along the trajectory, with a bias to its newer half, and the trajectory ends by the generalised
+criterion (Betancourt, arXiv:1701.02434 (2017), app. A.3.2 and A.4.2). The mass matrix is the identity: the coordinates
+are preconditioned beforehand.
 """
 
 from __future__ import annotations
@@ -18,60 +18,68 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 LARGEST_ENERGY_ERROR = 1000.0
 
+Vector = Float[Array, " param"]
+Number = Float[Array, ""]
+
 
 class Point(NamedTuple):
-    """A place on a trajectory: position and momentum (param,), potential, and its gradient (param,)."""
+    """A point of a trajectory: position, momentum, the potential there, and its gradient."""
 
-    u: Any
-    momentum: Any
-    potential: Any
-    gradient: Any
+    u: Vector
+    momentum: Vector
+    potential: Number
+    gradient: Vector
 
 
 class Half(NamedTuple):
-    """The part of a tree that is being built: its outermost point, the state picked so far, log weight and sum of
-    momenta; and of its open subtrees (depth, param), the first momentum and the sum of momenta up to it."""
+    """The half of a tree that is being built: its outermost point, the state picked so far, and the log weight and the
+    sum of the momenta of its points; and for each level of open subtrees the first momentum and the sum of momenta up
+    to the subtree."""
 
     tip: Point
     pick: Point
-    log_weight: Any
-    momenta: Any
-    first: Any
-    before: Any
+    log_weight: Number
+    momenta: Vector
+    first: Float[Array, "depth param"]
+    before: Float[Array, "depth param"]
 
 
 class Tree(NamedTuple):
-    """A trajectory that grows: its whole part, and the half that will double it.
+    """A trajectory while it grows: the part that is complete, and the half that will double it.
 
-    `ends` are its first and last point; `pick` the state picked so far; `forward` whether the half grows at the last
-    point; `leaf` how many leaves the half has; `ended` whether the transition is over.
+    `ends` are the first and the last point of the complete part, `pick` is the state picked so far, `log_weight` and
+    `momenta` are sums over its points, and `depth` is how often it has been doubled. `forward` says whether the half
+    grows at the last point, and `leaf` counts the leaves that the half has. `energy` is that of the first point. `steps`
+    counts the leapfrog steps, over which `acceptance` sums the acceptance probability. `ended` says whether the
+    transition is over, and `diverging` whether it ended because the energy error was too large.
     """
 
     ends: tuple[Point, Point]
     pick: Point
-    log_weight: Any
-    momenta: Any
-    depth: Any
-    forward: Any
+    log_weight: Number
+    momenta: Vector
+    depth: Int[Array, ""]
+    forward: Bool[Array, ""]
     half: Half
-    leaf: Any
-    energy: Any
-    key: Any
-    steps: Any
-    acceptance: Any
-    diverging: Any
-    ended: Any
+    leaf: Int[Array, ""]
+    energy: Number
+    key: UInt32[Array, 2]
+    steps: Int[Array, ""]
+    acceptance: Number
+    diverging: Bool[Array, ""]
+    ended: Bool[Array, ""]
 
 
-def choose(condition: Any, new: Any, old: Any) -> Any:
-    """`new` where the condition (a scalar) holds, else `old`, leaf by leaf."""
+def choose(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
+    """`new` where the condition holds, else `old`, array by array of two pytrees of the same structure."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
-def plant(key: Any, point: Point, max_depth: int) -> Tree:
+def new_tree(key: Key[Array, ""], point: Point, max_depth: int) -> Tree:
     """A tree of one point, with a fresh momentum."""
     key_momentum, key_forward, key = jax.random.split(key, 3)
     point = point._replace(momentum=jax.random.normal(key_momentum, point.u.shape))
@@ -94,27 +102,27 @@ def plant(key: Any, point: Point, max_depth: int) -> Tree:
     )
 
 
-def reach(tree: Tree, step_size: Any) -> Any:
-    """Position (param,) of the leaf that the tree grows next."""
+def next_position(tree: Tree, step_size: Number) -> Vector:
+    """The position of the leaf that the tree grows next."""
     return tree.half.tip.u + _signed(tree, step_size) * _half_step(tree, step_size)
 
 
-def grow(tree: Tree, step_size: Any, value: Any, gradient: Any, max_depth: Any) -> Tree:
-    """The tree with one leaf more; an ended tree stays as it is.
+def add_leaf(tree: Tree, step_size: Number, value: Number, gradient: Vector, max_depth: Int[Array, ""]) -> Tree:
+    """The tree with one more leaf; a tree that has ended stays as it is.
 
     Args:
-        tree: of one lane.
-        step_size: of the leapfrog.
-        value, gradient: potential and its gradient (param,) at the position that `reach` gives.
-        max_depth: at which it ends, at most that for which it was planted.
+        tree: of one chain.
+        step_size: of the leapfrog integrator.
+        value, gradient: the potential and its gradient at the position that `next_position` gives.
+        max_depth: at which the transition ends, at most the one that `new_tree` was given.
     """
     key = jax.random.fold_in(jax.random.wrap_key_data(tree.key), tree.steps)
-    coins = jax.random.uniform(key, (3,))
+    uniforms = jax.random.uniform(key, (3,))
     momentum = _half_step(tree, step_size) - 0.5 * _signed(tree, step_size) * gradient
-    tip = Point(reach(tree, step_size), momentum, value, gradient)
+    tip = Point(next_position(tree, step_size), momentum, value, gradient)
     error = _energy(tip) - tree.energy
     error = jnp.where(jnp.isnan(error), jnp.inf, error)
-    half, turning = _add(tree.half, tip, -error, tree.leaf, jnp.log(coins[0]))
+    half, turning = _with_leaf(tree.half, tip, -error, tree.leaf, jnp.log(uniforms[0]))
     diverging = error > LARGEST_ENERGY_ERROR
     grown = tree._replace(
         half=half,
@@ -123,45 +131,48 @@ def grow(tree: Tree, step_size: Any, value: Any, gradient: Any, max_depth: Any) 
         acceptance=tree.acceptance + jnp.minimum(1.0, jnp.exp(-error)),
         diverging=diverging,
     )
-    whole = _join(grown, jnp.log(coins[1]), coins[2] < 0.5)
-    over = whole.ended | (whole.depth >= max_depth)
+    doubled = _doubled(grown, jnp.log(uniforms[1]), uniforms[2] < 0.5)
+    over = doubled.ended | (doubled.depth >= max_depth)
     full = grown.leaf == 1 << tree.depth
     failed = turning | diverging
-    grown = choose(full & ~failed, whole._replace(ended=over), grown._replace(ended=failed))
+    grown = choose(full & ~failed, doubled._replace(ended=over), grown._replace(ended=failed))
     return choose(tree.ended, tree, grown)
 
 
-def _energy(point: Point) -> Any:
+def _energy(point: Point) -> Number:
     return point.potential + 0.5 * point.momentum @ point.momentum
 
 
-def _signed(tree: Tree, step_size: Any) -> Any:
+def _signed(tree: Tree, step_size: Number) -> Number:
     return jnp.where(tree.forward, step_size, -step_size)
 
 
-def _half_step(tree: Tree, step_size: Any) -> Any:
-    """The momentum in the middle of the next leapfrog."""
+def _half_step(tree: Tree, step_size: Number) -> Vector:
+    """The momentum in the middle of the next leapfrog step."""
     tip = tree.half.tip
     return tip.momentum - 0.5 * _signed(tree, step_size) * tip.gradient
 
 
-def _turning(first: Any, last: Any, total: Any) -> Any:
-    """Whether a trajectory with these end momenta and this sum of momenta has begun to return; the ends count half."""
+def _turning(first: Vector, last: Vector, total: Vector) -> Bool[Array, ""]:
+    """Whether a trajectory with these momenta at its ends, and this sum of all its momenta, has begun to return; the
+    ends count half."""
     middle = total - 0.5 * (first + last)
     return (first @ middle <= 0.0) | (last @ middle <= 0.0)
 
 
 def _empty(tip: Point, depth: int) -> Half:
-    nothing = jnp.zeros_like(tip.u)
+    zeros = jnp.zeros_like(tip.u)
     levels = jnp.zeros((depth, *tip.u.shape))
-    return Half(tip, tip, -jnp.array(jnp.inf), nothing, levels, levels)
+    return Half(tip, tip, -jnp.array(jnp.inf), zeros, levels, levels)
 
 
-def _add(half: Half, tip: Point, log_weight: Any, leaf: Any, log_coin: Any) -> tuple[Half, Any]:
-    """The half with one leaf more, and whether one of the subtrees that end with it has turned.
+def _with_leaf(
+    half: Half, tip: Point, log_weight: Number, leaf: Int[Array, ""], log_uniform: Number
+) -> tuple[Half, Bool[Array, ""]]:
+    """The half with one more leaf, and whether one of the subtrees that end with it has turned.
 
-    A subtree that begins at leaf n is kept at the level that counts the ones of n's binary digits, the last left out;
-    as many subtrees end at leaf n as its binary number has trailing ones.
+    A subtree that begins at leaf n is stored at the level given by the number of ones among n's binary digits, the last
+    digit left out; as many subtrees end at leaf n as its binary number has trailing ones.
     """
     total = jnp.logaddexp(half.log_weight, log_weight)
     momenta = half.momenta + tip.momentum
@@ -173,18 +184,18 @@ def _add(half: Half, tip: Point, log_weight: Any, leaf: Any, log_coin: Any) -> t
     before = jnp.where(begins, momenta, half.before)
     turned = jax.vmap(_turning, (0, None, 0))(first, tip.momentum, momenta - before + first)
     closed = (level[:, 0] > top - ending) & (level[:, 0] <= top)
-    pick = choose(log_coin < log_weight - total, tip, half.pick)
+    pick = choose(log_uniform < log_weight - total, tip, half.pick)
     return Half(tip, pick, total, momenta, first, before), jnp.any(turned & closed)
 
 
-def _join(tree: Tree, log_coin: Any, forward: Any) -> Tree:
-    """The tree doubled by its full half, and an empty half to grow next."""
+def _doubled(tree: Tree, log_uniform: Number, forward: Bool[Array, ""]) -> Tree:
+    """The tree joined by its full half, and an empty half to grow next."""
     half = tree.half
     ends = choose(tree.forward, (tree.ends[0], half.tip), (half.tip, tree.ends[1]))
     momenta = tree.momenta + half.momenta
     return tree._replace(
         ends=ends,
-        pick=choose(log_coin < half.log_weight - tree.log_weight, half.pick, tree.pick),
+        pick=choose(log_uniform < half.log_weight - tree.log_weight, half.pick, tree.pick),
         log_weight=jnp.logaddexp(tree.log_weight, half.log_weight),
         momenta=momenta,
         depth=tree.depth + 1,

@@ -1,6 +1,6 @@
-"""From a survey of the posterior to what the sampler needs: frame, starts, and global moves; and these made anew from
-draws. The weights of the survey give starts in every mode in the right proportion, and a covariance that knows the
-whole posterior."""
+"""What the sampler needs of each bin, from its importance sample: a preconditioner, starting points, and the mixture
+that independence proposals are drawn from; and these made anew from draws. The importance weights put starting points
+into every mode in the right proportion, and give a covariance of the whole posterior."""
 
 from __future__ import annotations
 
@@ -8,136 +8,144 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Float, Int, UInt32
 
 from bayesfit.compute import keys as _keys
 from bayesfit.compute.devices import FEW, batches, devices_for, place, stream, take
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.posterior.density import Bin, Posterior
-from bayesfit.sample.importance_sampling import (
-    FREEDOM,
-    MORE,
-    Sample,
-    Survey,
-    about_modes,
-    count_and_size,
-    ellipses_of,
-    enlarged,
-    frame_of,
-    looking,
-    surveying,
+from bayesfit.sample.importance_sampling import FirstStage, count_and_size, evaluations, first_stages
+from bayesfit.sample.importance_weights import (
+    MORE_POINTS,
+    Batch,
+    WeightedPoints,
+    adapted,
+    components_at,
+    fitted_components,
+    location_and_factor,
     systematic,
-    weighed,
+    weighted,
 )
-from bayesfit.sample.independence import CENTERS, Ellipses, Mixture, fit_ellipses, inverses, mixture, outwards
 from bayesfit.sample.least_squares import PointEstimate, filled
-from bayesfit.sample.modes import held
+from bayesfit.sample.mixture import FREEDOM, KERNELS, Components, Mixture, fit_components, inverses, mixture, outwards
+from bayesfit.sample.modes import Modes, profiled
+from bayesfit.sample.target import BinTargets
 
-BINS = 16
-RECALLED = 1024  # points of the survey that are kept of a shape that has ridges
+BINS = 16  # side by side on each device
+REMEMBERED = 1024  # points of the importance sample that are remembered where there are constrained modes
 SMALLEST_PIVOT = 1e-4
-SURVEYED, ADAPTED = 0.6, 0.2  # the kernels' share in the global moves: beside ellipses about modes, beside fitted ones
+BESIDE_MODES, BESIDE_FITTED = 0.6, 0.2  # the kernels' share in the mixture, beside components at modes or fitted ones
 
 
 class Estimate(NamedTuple):
     """What the sampler and the verdict need of one bin; with a leading axis, of many.
 
-    `mode_potential`: the lowest potential seen; `center` (param,), `frame` (param, param): z = center + frame @ u
-    whitens the posterior; `starts` (chain, param): starts of the chains, as u; `proposals`: the mixture for global
-    moves, in u; `seen` (any, param): draws from the survey, as u, where there are ridges; `importance_ess`: effective
-    number of the importance draws; `known`: whether the moves are fitted to a survey that tells the whole.
+    `mode_potential` is the lowest potential seen. `location` and the lower triangular `factor` are the preconditioner:
+    in u, with z = location + factor @ u, the posterior has mean 0 and unit covariance. All others are in u: `starts`,
+    the chains' starting points; `mixture`, from which independence proposals come; `remembered`, points resampled from
+    the importance sample, none where there are no constrained modes. `importance_ess` is the effective sample size of
+    the importance sample, and `mixture_fitted` says whether the mixture is fitted to it.
     """
 
-    mode_potential: Any
-    center: Any
-    frame: Any
-    starts: Any
-    proposals: Mixture
-    seen: Any
-    importance_ess: Any
-    known: Any
+    mode_potential: Float[Any, ""]
+    location: Float[Any, " param"]
+    factor: Float[Any, "param param"]
+    starts: Float[Any, "chain param"]
+    mixture: Mixture
+    remembered: Float[Any, "point param"]
+    importance_ess: Float[Any, ""]
+    mixture_fitted: Bool[Any, ""]
 
 
 def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate) -> None:
     """Begin to compile in the background, for point estimates of these shapes."""
     devices = devices_for(len(bins.y), FEW)
     index = next(batches(1, BINS, devices))
-    starts, scouts = (np.zeros((index.size, *shape.shape[1:]), shape.dtype) for shape in (points.starts, points.scouts))
+    given = points.starts, points.prior_draws
+    starts, prior_draws = (np.zeros((index.size, *shape.shape[1:]), shape.dtype) for shape in given)
     _, count, size = count_and_size(posterior, points)
-    some, u, more = take(bins, index), np.zeros((index.size, count, size)), np.zeros((index.size, MORE, size))
-    surveying(posterior).start(*(place(argument, devices) for argument in (some, starts, scouts, u)))
-    if held(posterior):
-        looking(posterior).start(*(place(argument, devices) for argument in (some, scouts, more)))
+    some, u, more = take(bins, index), np.zeros((index.size, count, size)), np.zeros((index.size, MORE_POINTS, size))
+    first_stages(posterior).start(*(place(argument, devices) for argument in (some, starts, prior_draws, u)))
+    if profiled(posterior):
+        evaluations(posterior).start(*(place(argument, devices) for argument in (some, prior_draws, more)))
 
 
 def shapes(posterior: Posterior, points: PointEstimate, chains: int) -> Estimate:
     """An estimate of one bin, made of NaN, for point estimates of these shapes."""
     modes, count, size = count_and_size(posterior, points)
     parts = (modes, size), (modes, size, size), (modes,), (count, size), (count,), (count,)
-    blank = Survey(*(np.full(shape, np.nan) for shape in parts))
+    nans = [np.full(shape, np.nan) for shape in parts]
+    blank = FirstStage(Modes(*nans[:3]), *nans[3:])
     with np.errstate(all="ignore"):
-        return estimate(blank, weighed(blank), np.random.default_rng(0), chains, len(held(posterior)))
+        return estimate(blank.modes, weighted(blank), np.random.default_rng(0), chains, len(profiled(posterior)))
 
 
-def estimate_bins(
-    posterior: Posterior, bins: Bin, points: PointEstimate, keys: np.ndarray, chains: int, report: Report, stop: Stop
-) -> Estimate:
-    """Estimates of all bins (leading axis), as NumPy arrays; NaN for those that a stop came before."""
-    count = len(bins.y)
-    devices = devices_for(count, FEW)
-    _, *sizes = count_and_size(posterior, points)
+def estimate_bins(bins: BinTargets, points: PointEstimate, chains: int, report: Report, stop: Stop) -> Estimate:
+    """Estimates of all bins (leading axis), as NumPy arrays; NaN for bins that a stop came before."""
+    devices = devices_for(bins.count, FEW)
+    _, *sizes = count_and_size(bins.posterior, points)
+    size = len(profiled(bins.posterior))
 
-    def chosen(index: np.ndarray) -> tuple[Any, ...]:
-        u = np.stack([_random(keys[bin], _keys.NEAR_MODES).standard_t(FREEDOM, sizes) for bin in index])
-        return take(bins, index), points.starts[index], points.scouts[index], u
+    def chosen(index: Int[np.ndarray, " bin"]) -> tuple[Any, ...]:
+        u = np.stack([_random(bins.keys[bin], _keys.NEAR_MODES).standard_t(FREEDOM, sizes) for bin in index])
+        return take(bins.data, index), points.starts[index], points.prior_draws[index], u
 
     found: list[Estimate] = []
-    for index, part in stream(surveying(posterior), count, BINS, devices, chosen, stop):
-        new = index[: count - len(found)]
-        surveys = [jax.tree.map(lambda array, row=row: array[row], part) for row in range(new.size)]
+    for index, part in stream(first_stages(bins.posterior), bins.count, BINS, devices, chosen, stop):
+        keys = bins.keys[index[: bins.count - len(found)]]
+        first = [jax.tree.map(lambda array, row=row: array[row], part) for row in range(len(keys))]
         with np.errstate(all="ignore"):
-            if shape := len(held(posterior)):
-                randoms = [_random(keys[bin], _keys.COMPONENTS) for bin in new]
-                samples = enlarged(posterior, take(bins, index), points.scouts[index], surveys, randoms, devices)
-            else:
-                samples = [weighed(survey) for survey in surveys]
-            for bin, survey, sample in zip(new, surveys, samples, strict=True):
-                found.append(estimate(survey, sample, _random(keys[bin], _keys.STARTS), chains, shape))
-        report(Progress("estimate", count, len(found)))
-    return filled([jax.tree.map(lambda *arrays: np.stack(arrays), *found)] if found else [], count)
+            batch = Batch(take(bins.data, index), points.prior_draws[index], devices)
+            samples = _samples(bins.posterior, batch, first, keys)
+            for key, stage, sample in zip(keys, first, samples, strict=True):
+                found.append(estimate(stage.modes, sample, _random(key, _keys.RESAMPLING), chains, size))
+        report(Progress("estimate", bins.count, len(found)))
+    return filled([jax.tree.map(lambda *arrays: np.stack(arrays), *found)] if found else [], bins.count)
 
 
-def _random(key: np.ndarray, use: int) -> np.random.Generator:
+def _samples(
+    posterior: Posterior, batch: Batch, first: list[FirstStage], keys: UInt32[np.ndarray, "bin 2"]
+) -> list[WeightedPoints]:
+    """The importance sample of each bin, in further stages where there are constrained modes."""
+    if not profiled(posterior):
+        return [weighted(stage) for stage in first]
+    return adapted(posterior, batch, first, [_random(key, _keys.MIXTURE_DRAWS) for key in keys])
+
+
+def _random(key: UInt32[np.ndarray, 2], use: int) -> np.random.Generator:
     """The host's random numbers for one use in a bin, from the data of the bin's key."""
     return np.random.default_rng((*key, use))
 
 
-def estimate(found: Survey, sample: Sample, random: np.random.Generator, chains: int, shape: int) -> Estimate:
-    """Frame, starts and global moves of one bin from its survey and its points, in NumPy; where there are ridges, some
-    of the points are kept as `seen`, and ellipses are fitted to them."""
-    center, frame = frame_of(found, sample)
-    to_u = inverses(frame[None])[0]
-    counts = (chains, CENTERS, RECALLED if shape else 0)
+def estimate(modes: Modes, sample: WeightedPoints, random: np.random.Generator, chains: int, size: int) -> Estimate:
+    """The estimate of one bin from its modes and its importance sample. Where there are constrained modes, along `size`
+    coordinates, some points are remembered, and the mixture is fitted to the sample if it has points enough."""
+    location, factor = location_and_factor(modes, sample)
+    to_u = inverses(factor[None])[0]
+    counts = (chains, KERNELS, REMEMBERED if size else 0)
     chosen = np.concatenate([systematic(random.random(), sample.weights, count) for count in counts])
-    starts, centers, seen = np.split((sample.points[chosen] - center) @ to_u.T, np.cumsum(counts)[:-1])
-    known = shape > 0 and sample.tells_the_whole
-    ellipses = ellipses_of(found, sample, shape) if known else about_modes(found)
-    ellipses = Ellipses((ellipses.middles - center) @ to_u.T, to_u @ ellipses.frames, ellipses.log_masses)
+    starts, kernels, remembered = np.split((sample.points[chosen] - location) @ to_u.T, np.cumsum(counts)[:-1])
+    fitted = size > 0 and sample.enough_for_mixture
+    found = fitted_components(modes, sample, size) if fitted else components_at(modes)
+    components = Components((found.locations - location) @ to_u.T, to_u @ found.factors, found.log_masses)
     return Estimate(
-        mode_potential=np.minimum(np.min(found.potentials), np.min(sample.heights)),
-        center=center,
-        frame=frame,
+        mode_potential=np.minimum(np.min(modes.potential), np.min(sample.potentials)),
+        location=location,
+        factor=factor,
         starts=starts,
-        proposals=mixture(centers, ellipses, ADAPTED if known else SURVEYED),
-        seen=seen,
+        mixture=mixture(kernels, components, BESIDE_FITTED if fitted else BESIDE_MODES),
+        remembered=remembered,
         importance_ess=sample.ess,
-        known=known,
+        mixture_fitted=fitted,
     )
 
 
-def readapt(old: Estimate, u: np.ndarray, before: np.ndarray, shape: int = 0) -> Estimate:
-    """The estimate of one bin with frame, starts and proposals made anew from its draws u (chain, draw, param), pooled
-    over its chains and with those of `before` (any, param), so that nothing that was once seen is forgotten; as it was
-    where these do not span the space."""
+def readapt(
+    old: Estimate, u: Float[np.ndarray, "chain draw param"], before: Float[np.ndarray, "any param"], size: int = 0
+) -> Estimate:
+    """The estimate of one bin with preconditioner, starting points and mixture made anew from its draws u, pooled over
+    its chains and with earlier points and draws, `before`, so that nothing that was once seen is forgotten. Responsibilities
+    use only the first `size` coordinates, or all if it is 0. The old estimate where the draws do not span the space."""
     flat = np.concatenate([before, u.reshape(-1, u.shape[-1])])
     mean, covariance = flat.mean(axis=0), np.atleast_2d(np.cov(flat.T))
     try:
@@ -150,11 +158,10 @@ def readapt(old: Estimate, u: np.ndarray, before: np.ndarray, shape: int = 0) ->
     new = (flat - mean) @ to_new.T
     if before.size:
         new = outwards(new)
+    kernels = new[np.linspace(0, len(new) - 1, KERNELS).astype(int)]
     return old._replace(
-        center=old.center + old.frame @ mean,
-        frame=old.frame @ factor,
+        location=old.location + old.factor @ mean,
+        factor=old.factor @ factor,
         starts=(u[:, -1] - mean) @ to_new.T,
-        proposals=mixture(
-            new[np.linspace(0, len(new) - 1, CENTERS).astype(int)], fit_ellipses(new, first=shape or None), ADAPTED
-        ),
+        mixture=mixture(kernels, fit_components(new, first=size or None), BESIDE_FITTED),
     )

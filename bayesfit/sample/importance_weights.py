@@ -1,0 +1,209 @@
+"""Adaptive importance sampling of a bin's posterior, on the host: weighted points, and what they say.
+
+1. The weights of the first stage's points (`importance_sampling`) are the posterior over the mixture of all that they
+   were drawn from (deterministic-mixture weights: Owen & Zhou, J. Am. Stat. Assoc. 95, 135 (2000)).
+2. Where there are constrained modes, more points are drawn from a mixture fitted to the weighted ones, again and again
+   until the effective sample size suffices. All points are weighted by the posterior over everything that any of them
+   was drawn from (adaptive multiple importance sampling: Cornuet, Marin, Mira & Robert, Scand. J. Stat. 39, 798 (2012)).
+   While few points have any weight, mixtures are fitted to a root of the weights (Koblents & Miguez, Stat. Comput. 25,
+   407 (2015)).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import special
+
+from bayesfit.compute.devices import gather, place
+from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.sample.importance_sampling import CLOUD, FirstStage, evaluations, log_student_t
+from bayesfit.sample.mixture import (
+    COMPONENTS,
+    FITTED_TO,
+    FITTING_STEPS,
+    Components,
+    draw_points,
+    fit_components,
+    inverses,
+    log_densities,
+    outwards,
+)
+from bayesfit.sample.modes import Modes, profiled
+
+MORE_POINTS, STAGES = 1024, 12  # points per later stage, and how many such stages at most
+WANTED_ESS = 2000.0
+QUICK_STEPS = 10  # of fitting the mixture of a stage
+ESS_FOR_MOMENTS, ESS_FOR_MIXTURE = 15.0, 50.0  # per number of a mean
+MOST_ROOTS = 12  # square roots of weights that are taken
+
+Points = Float[np.ndarray, "point param"]
+Numbers = Float[np.ndarray, " point"]
+
+
+class WeightedPoints(NamedTuple):
+    """The importance sample of one bin: points, the potential there, the log density of the mixture that they were drawn
+    from, `log_proposal`, and the importance weights, which sum to 1."""
+
+    points: Points
+    potentials: Numbers
+    log_proposal: Numbers
+    weights: Numbers
+
+    @classmethod
+    def of(cls, points: Points, potentials: Numbers, log_proposal: Numbers) -> WeightedPoints:
+        """Points with their weights, exp(-potential) over the density of the proposal."""
+        log_weights = _log_weights(potentials, log_proposal)
+        weights = np.exp(log_weights - np.max(log_weights))
+        return cls(points, potentials, log_proposal, weights / np.sum(weights))
+
+    @property
+    def ess(self) -> float:
+        """The effective sample size, 1 / sum w^2."""
+        return _ess(self.weights)
+
+    @property
+    def enough_for_moments(self) -> bool:
+        """Whether the effective sample size suffices for a mean and a covariance."""
+        return bool(self.ess > ESS_FOR_MOMENTS * (self.points.shape[1] + 1))
+
+    @property
+    def enough_for_mixture(self) -> bool:
+        """Whether it suffices for the mixture that independence proposals come from."""
+        return bool(self.ess > ESS_FOR_MIXTURE * (self.points.shape[1] + 1))
+
+    @property
+    def tempered(self) -> Numbers:
+        """The weights or, where their effective sample size does not suffice for moments, the first of their square root,
+        fourth root and so on for which it does."""
+        weights, log_weights = self.weights, _log_weights(self.potentials, self.log_proposal)
+        for root in range(1, MOST_ROOTS + 1):
+            if _ess(weights) > ESS_FOR_MOMENTS * (self.points.shape[1] + 1):
+                break
+            weights = special.softmax(log_weights * 0.5**root)
+        return weights
+
+
+def _log_weights(potentials: Numbers, log_proposal: Numbers) -> Numbers:
+    log_weights = -potentials - log_proposal
+    return np.where(np.isfinite(log_weights), log_weights, -np.inf)
+
+
+def _ess(weights: Numbers) -> float:
+    return 1.0 / np.sum(weights**2)
+
+
+def weighted(first: FirstStage) -> WeightedPoints:
+    """The points of a first stage with their weights."""
+    log_proposal = _first_proposal(first, first.points, first.prior_densities)
+    return WeightedPoints.of(first.points, first.potentials, log_proposal)
+
+
+def _first_proposal(first: FirstStage, points: Points, prior_densities: Numbers) -> Numbers:
+    """The log density, at any points, of the mixture from which a first stage draws."""
+    count = len(first.modes.z)
+    to_u = inverses(first.modes.factor)
+    rest = (points - first.modes.z[:, None]) @ np.swapaxes(to_u, 1, 2)
+    clouds = log_student_t(rest, np) + np.sum(np.log(np.diagonal(to_u, axis1=1, axis2=2)), axis=1)[:, None]
+    prior_draws = len(first.points) - CLOUD * count
+    shares = np.log([prior_draws, *[CLOUD] * count]) - math.log(len(first.points))
+    return special.logsumexp(np.vstack([prior_densities, clouds]) + shares[:, None], axis=0)
+
+
+class Batch(NamedTuple):
+    """Bins whose points are evaluated together on so many devices, with their prior draws (bin, draw, param)."""
+
+    bins: Bin
+    prior_draws: Float[np.ndarray, "bin draw param"]
+    devices: int
+
+
+def adapted(
+    posterior: Posterior, batch: Batch, first: list[FirstStage], randoms: list[np.random.Generator]
+) -> list[WeightedPoints]:
+    """The weighted points of the first bins of a batch, one for each first stage, with more points from fitted mixtures
+    for as long as the effective sample size does not suffice."""
+    samples = [weighted(stage) for stage in first]
+    size = len(profiled(posterior))
+    mixtures: list[list[Components]] = [[] for _ in first]
+    points = np.zeros((len(batch.prior_draws), MORE_POINTS, batch.prior_draws.shape[-1]))
+    for _ in range(STAGES):
+        poor = [i for i, sample in enumerate(samples) if not sample.ess >= WANTED_ESS]
+        if not poor:
+            break
+        for i in poor:
+            mixtures[i].append(fitted_components(first[i].modes, samples[i], size, QUICK_STEPS))
+            points[i] = draw_points(randoms[i], mixtures[i][-1], MORE_POINTS)
+        arguments = (place(each, batch.devices) for each in (batch.bins, batch.prior_draws, points))
+        potentials, prior_densities = gather(evaluations(posterior)(*arguments))
+        for i in poor:
+            samples[i] = _joined(samples[i], first[i], mixtures[i], (points[i], potentials[i], prior_densities[i]))
+    return samples
+
+
+def _joined(
+    sample: WeightedPoints, first: FirstStage, mixtures: list[Components], more: tuple[Points, Numbers, Numbers]
+) -> WeightedPoints:
+    """A sample with `more` points, their potentials and their `prior_densities`, drawn from the last of the mixtures,
+    each of which has given as many."""
+    points, potentials, prior_densities = more
+    rows = [_first_proposal(first, points, prior_densities), *(log_densities(points, each) for each in mixtures)]
+    counts = np.array([len(first.points), *[MORE_POINTS] * len(mixtures)])
+    there = special.logsumexp(rows, axis=0, b=(counts / counts.sum())[:, None])
+    share = MORE_POINTS / counts.sum()
+    before = np.logaddexp(
+        sample.log_proposal + math.log(1.0 - share), log_densities(sample.points, mixtures[-1]) + math.log(share)
+    )
+    log_proposal, potentials = np.concatenate([before, there]), np.concatenate([sample.potentials, potentials])
+    return WeightedPoints.of(np.concatenate([sample.points, points]), potentials, log_proposal)
+
+
+def location_and_factor(modes: Modes, sample: WeightedPoints) -> tuple[np.ndarray, np.ndarray]:
+    """The preconditioner's location and lower triangular factor: mean and root of the covariance of the weighted points
+    where the effective sample size suffices, else the best mode and its curvature's."""
+    top = np.argmin(modes.potential)
+    if not sample.enough_for_moments:
+        return modes.z[top], modes.factor[top]
+    try:
+        return _moments(sample.points, sample.weights)
+    except np.linalg.LinAlgError:
+        return modes.z[top], modes.factor[top]
+
+
+def _moments(points: Points, weights: Numbers) -> tuple[np.ndarray, np.ndarray]:
+    """Mean, and Cholesky factor of the covariance, of weighted points."""
+    mean = weights @ points
+    rest = points - mean
+    return mean, np.linalg.cholesky((rest * weights[:, None]).T @ rest)
+
+
+def fitted_components(modes: Modes, sample: WeightedPoints, size: int, steps: int = FITTING_STEPS) -> Components:
+    """Components, in z, fitted to the weighted points, with responsibilities that use only the first `size` coordinates,
+    those of the shape; components at the modes where no point has any weight."""
+    weights = sample.tempered
+    try:
+        location, factor = _moments(sample.points, weights)
+    except np.linalg.LinAlgError:
+        return components_at(modes)
+    chosen = sample.points[systematic(0.5, weights, FITTED_TO)]
+    found = fit_components(outwards((chosen - location) @ inverses(factor[None])[0].T), steps, size)
+    return Components(location + found.locations @ factor.T, factor @ found.factors, found.log_masses)
+
+
+def components_at(modes: Modes) -> Components:
+    """Components, in z, at the modes, with the masses that Laplace's approximation gives them; those of largest mass
+    where there are too many."""
+    masses: Any = np.sum(np.log(np.diagonal(modes.factor, axis1=1, axis2=2)), axis=1) - modes.potential
+    best = np.argsort(-masses, kind="stable")[:COMPONENTS] if masses.size > COMPONENTS else slice(None)
+    return Components(modes.z[best], modes.factor[best], masses[best])
+
+
+def systematic(offset: float, weights: Numbers, count: int) -> Int[np.ndarray, " count"]:
+    """The indices of `count` points by systematic resampling: those at which the cumulative weight reaches
+    (k + offset) / count, k = 0 to count - 1."""
+    grid = (np.arange(count) + offset) / count
+    index = np.searchsorted(np.cumsum(weights), grid * (1 - 1e-12))
+    return np.minimum(index, weights.size - 1)

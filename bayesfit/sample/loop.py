@@ -1,0 +1,144 @@
+"""The one loop of all sampling: advance the chains by a chunk of transitions, assess what has all its draws, and stop,
+go on for longer or escalate, until the targets are met or the means are used up.
+
+What moves the chains is a driver: the slots of `scheduler`, for many small targets, or NumPyro's NUTS in `numpyro_nuts`,
+for one large target.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from bayesfit.compute.work import Progress, Report, Stop
+from bayesfit.sample.draws import STATS, Arrays, Assessment, Schedule
+from bayesfit.sample.escalation import Step
+
+Table = Float[np.ndarray, "chain draw column"]
+
+
+@dataclass(eq=False)
+class Run:
+    """The chains of one target, on their way.
+
+    `first` and `step` are the indices of the escalation steps at which they began and now are, `thin` the number of
+    transitions per kept draw. `tables` holds, for each chain, tables (transition, column) of what it has drawn in this
+    step, chunk by chunk, and `counts` how many transitions these have. `best` assesses the draws that are kept so far.
+    """
+
+    bin: int
+    first: int = 0
+    step: int = 0
+    thin: int = 1
+    tables: list[list[Float[np.ndarray, "transition column"]]] = field(default_factory=list)
+    counts: Int[np.ndarray, " chain"] = field(default_factory=lambda: np.zeros(1, int))
+    best: Assessment | None = None
+
+    def restart(self, chains: int, columns: int) -> None:
+        """Forget all transitions, and have none of so many chains."""
+        self.thin, self.counts = 1, np.zeros(chains, int)
+        self.tables = [[np.zeros((0, columns))] for _ in range(chains)]
+
+    @property
+    def made(self) -> int:
+        """The number of transitions that every chain has made."""
+        return int(self.counts.min())
+
+    def kept(self, schedule: Schedule) -> Table:
+        """Every `thin`-th transition after the warm-up, at most `draws` per chain."""
+        end = schedule.warmup + schedule.draws * self.thin
+        chosen = slice(schedule.warmup + self.thin - 1, min(end, self.made), self.thin)
+        return np.stack([np.concatenate(tables)[chosen] for tables in self.tables])
+
+    def is_complete(self, schedule: Schedule) -> bool:
+        """Whether every chain has all the draws that are to be kept."""
+        return self.made >= schedule.warmup + schedule.draws * self.thin
+
+
+class Driver(Protocol):
+    """What moves chains on. The columns of its tables are the `size` coordinates of the position, the statistics `STATS`
+    and whatever else it records."""
+
+    schedule: Schedule
+    steps: Sequence[Step]
+    size: int
+    worst_rhat: float  # of what was assessed last
+
+    def start(self) -> list[Run]:
+        """Start what waits, where there is room; returns the runs under way."""
+
+    def advance(self) -> None:
+        """Move the chains of all runs on by a chunk, and add what they have drawn to the runs' tables."""
+
+    def series(self, table: Table) -> Float[np.ndarray, "series chain draw"]:
+        """What has to converge, from kept draws."""
+
+    def keep(self, run: Run, table: Table) -> None:
+        """Keep these draws, the best so far, as the run's result."""
+
+    def escalate(self, run: Run) -> None:
+        """Begin the run's next step."""
+
+    def retire(self, run: Run) -> None:
+        """Make room: the run has ended."""
+
+    def progress(self, seconds: float) -> Progress:
+        """How far the work is after so many seconds."""
+
+
+def sample_until_reached(driver: Driver, report: Report, stop: Stop) -> None:
+    """Run a driver's chains until all targets are met, the means are used up, or somebody wishes to stop; what a stop
+    finds without any result keeps the draws made so far."""
+    started, runs = time.monotonic(), list[Run]()
+    while not stop.asked and (runs := driver.start()):
+        driver.advance()
+        found = [_settle(driver, run) for run in runs if run.is_complete(driver.schedule)]
+        rhats = [assessment.convergence[0] for assessment in found]
+        driver.worst_rhat = max((rhat for rhat in rhats if not np.isnan(rhat)), default=driver.worst_rhat)
+        report(driver.progress(time.monotonic() - started))
+    for run in runs:
+        if run.best is None:
+            _assess(driver, run)
+
+
+def _settle(driver: Driver, run: Run) -> Assessment:
+    """Assess a run that has all its draws, and decide how it goes on.
+
+    It ends where the target is met, or where the last step is used up. Otherwise it goes on to chains of twice the
+    length, of which every second transition so far is kept; or, where that has not helped or trajectories are in
+    trouble, it escalates. Trouble does not escalate the last step: to discard draws because chains stuck would prefer
+    those that did not see the narrow places.
+    """
+    found = _assess(driver, run)
+    step, transitions = driver.steps[run.step], driver.schedule.draws * run.thin
+    reached = found.reaches(driver.schedule.reachable)
+    impossible = run.best is not None and not run.best.finite
+    if driver.schedule.fixed or impossible or (reached and (step.last or found.untroubled)):
+        driver.retire(run)
+    elif not step.last and (not found.untroubled or transitions >= step.transitions):
+        driver.escalate(run)
+    elif step.last and 2 * transitions > step.transitions:
+        driver.retire(run)
+    else:
+        run.thin *= 2
+    return found
+
+
+def _assess(driver: Driver, run: Run) -> Assessment:
+    """Assess a run's draws, and keep them unless earlier ones were enough and better."""
+    table, step = run.kept(driver.schedule), driver.steps[run.step]
+    found = Assessment.of(driver.series(table), statistics(table, driver.size), step.tree_depth, step.last)
+    if not found.is_worse_than(run.best):
+        run.best = found
+        driver.keep(run, table)
+    return found
+
+
+def statistics(table: Table, size: int) -> Arrays:
+    """The statistics (chain, draw) by name, from a table whose first `size` columns are coordinates."""
+    return dict(zip(STATS, np.moveaxis(table, -1, 0)[size:], strict=False))

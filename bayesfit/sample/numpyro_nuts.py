@@ -1,0 +1,208 @@
+"""The driver of one large target: NumPyro's NUTS, all chains side by side, advanced by chunks of transitions.
+
+Between chunks the host assesses the draws, reports progress, and stops cleanly on Ctrl-C.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, UInt32
+from numpyro.infer.hmc import hmc
+from numpyro.infer.util import ParamInfo
+
+from bayesfit.compute.devices import on_one_device
+from bayesfit.compute.work import Progress
+from bayesfit.sample.draws import STATS, Schedule
+from bayesfit.sample.escalation import Step
+from bayesfit.sample.loop import Run, Table
+from bayesfit.sample.preconditioner import Preconditioner, Start
+from bayesfit.sample.target import LargeTarget, Target
+
+CHUNK = 50  # transitions
+TREE_DEPTH = 10  # at most
+CONSTRAINED_TOGETHER = 32  # draws
+
+Vector = Float[Array, " param"]
+
+
+class Plan(NamedTuple):
+    """Whether the mass matrix is dense, and how many transitions per kept draw the longest chains make."""
+
+    dense: bool
+    longest: int = 1
+
+
+class Adaptation(NamedTuple):
+    """How a kernel adapts: the transitions of the warm-up, the mean acceptance rate that the step size aims at, and
+    whether the mass matrix is dense."""
+
+    warmup: int
+    target_accept: float
+    dense: bool
+
+
+class NumPyroNuts:
+    """The chains of one target, from their `start`; `keys` are the data of their random keys. `kept` holds the draws that
+    are kept, and `thin` how many transitions there are for each."""
+
+    def __init__(
+        self,
+        large: LargeTarget,
+        start: Start,
+        keys: UInt32[np.ndarray, "chain 2"],
+        schedule: Schedule,
+        plan: Plan,
+    ) -> None:
+        self.large, self.preconditioner, self.schedule, self.size = (
+            large,
+            start.preconditioner,
+            schedule,
+            start.u.shape[1],
+        )
+        step = Step("NumPyro's NUTS", TREE_DEPTH, schedule.target_accept, plan.longest * schedule.draws, last=True)
+        self.steps = (step,)
+        self.adaptation = Adaptation(schedule.warmup, schedule.target_accept, plan.dense)
+        first = start.u, start.potential, start.gradient, keys
+        self.state = on_one_device(_begin, *first, static=(self.adaptation,), identity="NUTS")
+        self.run, self.ended, self.thin, self.worst_rhat = Run(0), False, 1, float("nan")
+        self.run.restart(len(start.u), self.size + len(STATS))
+        self.kept: Table = np.zeros((len(start.u), 0, self.size + len(STATS)))
+
+    def start(self) -> list[Run]:
+        """The one run, until it has ended."""
+        return [] if self.ended else [self.run]
+
+    def advance(self) -> None:
+        """Advance all chains by a chunk."""
+        data, target = self.large.data, self.large.target
+        self.state, made = on_one_device(
+            _advance,
+            data,
+            self.preconditioner,
+            self.state,
+            static=(target, self.adaptation),
+            identity=target.identity,
+        )
+        made = {name: np.asarray(array) for name, array in made.items()}
+        never = np.zeros(made["potential"].shape)  # NumPyro makes no independence proposals
+        columns = [made.get(name, never)[..., None] for name in STATS]
+        for tables, table in zip(self.run.tables, np.concatenate([made["u"], *columns], axis=-1), strict=True):
+            tables.append(table)
+        self.run.counts += CHUNK
+
+    def series(self, table: Table) -> Float[np.ndarray, "series chain draw"]:
+        """All coordinates of the target."""
+        return np.moveaxis(np.asarray(self.preconditioner.vector(self._positions(table))), (0, 1, 2), (2, 1, 0))
+
+    def _positions(self, table: Table) -> Float[np.ndarray, "draw chain param"]:
+        return np.moveaxis(table[..., : self.size], 0, 1)
+
+    def keep(self, run: Run, table: Table) -> None:
+        """Keep these draws."""
+        self.kept, self.thin = table, run.thin
+
+    def escalate(self, run: Run) -> None:
+        """There is only one step."""
+        raise NotImplementedError
+
+    def retire(self, run: Run) -> None:
+        """The run has ended."""
+        self.ended = True
+
+    def progress(self, seconds: float) -> Progress:
+        """How far the work is."""
+        draws = self.schedule.draws
+        made = min(draws, max(self.run.made - self.schedule.warmup, 0) // self.run.thin)
+        made = self.kept.shape[1] if self.ended else made
+        bins = self.large.bins
+        return Progress("sample", bins, bins * self.ended, made, draws, self.worst_rhat, share=made / draws)
+
+    def values(self) -> Any:
+        """What the target's `constrain` makes of the kept draws, as `constrained` says; NaN for draws that a stop has
+        prevented."""
+        return constrained(self.large, self.preconditioner, self._positions(self.kept), self.schedule.draws)
+
+
+def _kernel(adaptation: Adaptation, target: Target | None = None) -> tuple[Any, Any]:
+    """NumPyro's functions that begin a chain (u, potential, gradient, key), and that advance it."""
+
+    def potential(data: Any, preconditioner: Preconditioner) -> Any:
+        assert target is not None
+        return lambda u: target.potential(preconditioner.vector(u), data)
+
+    start, step = hmc(potential_fn_gen=lambda *args: potential(*args) if args else None, algo="NUTS")
+
+    def begin(u: Vector, potential: Float[Array, ""], gradient: Vector, key: UInt32[Array, 2]) -> Any:
+        options = {"target_accept_prob": adaptation.target_accept, "max_tree_depth": TREE_DEPTH}
+        first = ParamInfo(u, potential, gradient)
+        return start(first, adaptation.warmup, dense_mass=adaptation.dense, rng_key=key, **options)
+
+    return begin, step
+
+
+def _begin(
+    u: Float[Array, "chain param"],
+    potential: Float[Array, " chain"],
+    gradient: Float[Array, "chain param"],
+    keys: UInt32[Array, "chain 2"],
+    adaptation: Adaptation,
+) -> Any:
+    """The chains' first states."""
+    begin, _ = _kernel(adaptation)
+    return jax.vmap(begin)(u, potential, gradient, keys)
+
+
+def _advance(
+    data: Any, preconditioner: Preconditioner, state: Any, target: Target, adaptation: Adaptation
+) -> tuple[Any, dict[str, Array]]:
+    """The chains' states after CHUNK transitions, and what was drawn on the way (chain, CHUNK, ...)."""
+    begin, step = _kernel(adaptation, target)
+    one_of = state.z[0], state.potential_energy[0], state.z_grad[0], jax.random.PRNGKey(0)
+    jax.eval_shape(begin, *one_of)  # `step` adapts as the last call of `begin` has said
+
+    def one(state: Any, _: None) -> tuple[Any, dict[str, Array]]:
+        state = jax.vmap(lambda chain: step(chain, model_args=(data, preconditioner)))(state)
+        return state, {
+            "u": state.z,
+            "potential": state.potential_energy,
+            "energy": state.energy,
+            "n_steps": state.num_steps,
+            "acceptance_rate": state.accept_prob,
+            "step_size": state.adapt_state.step_size,
+            "diverging": state.diverging,
+        }
+
+    state, made = jax.lax.scan(one, state, length=CHUNK)
+    return state, jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), made)
+
+
+def constrained(
+    large: LargeTarget, preconditioner: Preconditioner, u: Float[np.ndarray, "draw chain param"], draws: int
+) -> Any:
+    """What the target's `constrain` makes of positions u, with leading axes (chain, draw) of which the second has length
+    `draws`; NaN for draws beyond those given. The n-th of all positions, chain by chain within each draw, is constrained
+    with the key n."""
+    done, chains, size = u.shape
+    u = u if done else np.zeros((1, chains, size))
+    vectors = np.asarray(preconditioner.vector(u)).reshape(-1, size)
+    target = large.target
+    made = on_one_device(_constrain_all, large.data, vectors, static=(target,), identity=target.identity)
+
+    def by_chain(array: Array) -> Float[np.ndarray, "chain draw *any"]:
+        each = np.asarray(array).reshape(len(u), chains, *array.shape[1:])
+        whole = np.full((chains, draws, *array.shape[1:]), np.nan)
+        whole[:, :done] = np.swapaxes(each, 0, 1)[:, :done]
+        return whole
+
+    return jax.tree.map(by_chain, made)
+
+
+def _constrain_all(data: Any, vectors: Float[Array, "draw param"], target: Target) -> Any:
+    """What `constrain` makes of positions z, each with its number as the key."""
+    numbers = jnp.arange(len(vectors))
+    one = lambda each: target.constrain(each[0], data, each[1])  # noqa: E731
+    return jax.lax.map(one, (vectors, numbers), batch_size=CONSTRAINED_TOGETHER)

@@ -1,0 +1,68 @@
+"""What is sampled: the bins of a fit are many small targets of one form, a joint fit or a law in q is one large target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Array, Float, UInt32
+
+from bayesfit.posterior.density import Bin, Posterior
+
+Potential = Callable[[Float[Array, " param"], Any], Float[Array, ""]]
+Constrain = Callable[[Float[Array, " param"], Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A density on an unconstrained space of `size` dimensions.
+
+    `potential(z, data)` is minus its logarithm, up to a constant, at the position z (param,); `constrain(z, data, key)`
+    gives the constrained values there, those that have to be drawn included, by the names of the parameters, `names`
+    among them. `data` is whatever the two take beside the position, a pytree of arrays, so that one compiled program
+    serves all data of one shape. `identity` says in words what the functions are made of, None where that is not known;
+    the functions themselves are left out of `repr`, which names compiled programs on disk.
+    """
+
+    size: int
+    names: tuple[str, ...]
+    potential: Potential = field(repr=False)
+    constrain: Constrain = field(repr=False)
+    identity: str | None
+
+
+@lru_cache(maxsize=32)
+def bin_target(posterior: Posterior) -> Target:
+    """The target that each bin with this posterior is, given its data as a `Bin`."""
+    names = (*posterior.names, *posterior.marginal)
+    return Target(len(posterior.names), names, posterior.potential, posterior.constrain, posterior.identity)
+
+
+class BinTargets(NamedTuple):
+    """The bins of a fit: the posterior that they have in common, their data and the data of their random keys, both
+    with a leading axis."""
+
+    posterior: Posterior
+    data: Bin
+    keys: UInt32[np.ndarray, "bin 2"]
+
+    @property
+    def count(self) -> int:
+        """How many bins there are."""
+        return len(self.data.y)
+
+    @property
+    def target(self) -> Target:
+        """What each of them is to the sampler."""
+        return bin_target(self.posterior)
+
+
+class LargeTarget(NamedTuple):
+    """One target with its data; `bins` is the number of bins that it describes, which only progress reports use."""
+
+    target: Target
+    data: Any
+    bins: int
