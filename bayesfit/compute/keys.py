@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Int, Key, UInt32
 
 # What a bin's random numbers are used for, as numbers that are hashed into its keys: draws from the prior, points about
-# the modes, resampling of weighted points, the chains' transitions, draws of the amplitudes, points from fitted mixtures.
+# the modes, resampling of weighted points, the chains' transitions, draws of amplitudes, points from fitted mixtures.
 PRIOR_DRAWS, NEAR_MODES, RESAMPLING, TRANSITIONS, AMPLITUDES, MIXTURE_DRAWS = range(6)
 
 

@@ -1,9 +1,9 @@
 """One chain of one bin: what it needs, its state, and how it advances.
 
-A transition is a trajectory of NUTS followed by one independence proposal. At any time a chain needs the potential at one
-position: that of its trajectory's next leaf or, where the trajectory has ended, the proposed one. Chains advance by
-rounds of a few such evaluations; only the first evaluation of a round may end a transition and begin the next. The draws
-of a chain depend only on its own key and on the number of the transition, never on how the rounds fall.
+A transition is a trajectory of NUTS followed by one independence proposal. At any time a chain needs the potential at
+one position: that of its trajectory's next leaf or, where the trajectory has ended, the proposed one. Chains advance by
+rounds of a few such evaluations; only the first evaluation of a round may end a transition and begin the next. The
+draws of a chain depend only on its own key and on the number of the transition, never on how the rounds fall.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ ROUNDS = 64  # per chunk
 
 _begin_adapting, _adapt = dual_averaging()
 
-AnyArray = Array | np.ndarray
-
 
 class Chain(NamedTuple):
     """What one chain needs; with a leading axis, the needs of many.
@@ -43,33 +41,33 @@ class Chain(NamedTuple):
     """
 
     bin: Bin
-    location: Float[AnyArray, " param"]
-    factor: Float[AnyArray, "param param"]
-    start: Float[AnyArray, " param"]
+    location: Float[Any, " param"]
+    factor: Float[Any, "param param"]
+    start: Float[Any, " param"]
     mixture: Mixture
-    key: UInt32[AnyArray, 2]
-    number: Int[AnyArray, ""]
-    step: Int[AnyArray, ""]
-    warmup: Int[AnyArray, ""]
-    target_accept: Float[AnyArray, ""]
-    tree_depth: Int[AnyArray, ""]
+    key: UInt32[Any, " 2"]
+    number: Int[Any, ""]
+    step: Int[Any, ""]
+    warmup: Int[Any, ""]
+    target_accept: Float[Any, ""]
+    tree_depth: Int[Any, ""]
 
 
 class ChainState(NamedTuple):
-    """Where a chain stands: its trajectory, the number of transitions made, -1 before it is at its start; the step size,
-    and the state of the step size's adaptation."""
+    """Where a chain stands: its trajectory, the number of transitions made, -1 before it is at its start, the step
+    size, and the state of the step size's adaptation."""
 
     tree: Tree
-    count: Int[Array, ""]
+    transitions: Int[Array, ""]
     step_size: Number
     adaptation: Any
 
 
 class Transition(NamedTuple):
     """What a round leaves. Only where `made` is True has it ended a transition, and only then do the others mean
-    something: the position u and the potential there; the trajectory's energy, number of leapfrog steps, mean acceptance
-    rate, step size, and whether it diverged; whether the independence proposal was accepted; and the constrained values
-    by name, the drawn amplitudes among them."""
+    something: the position u and the potential there; the trajectory's energy, number of leapfrog steps, mean
+    acceptance rate, step size, and whether it diverged; whether the independence proposal was accepted; and the
+    constrained values by name, the drawn amplitudes among them."""
 
     made: Bool[Array, ""]
     u: Vector
@@ -89,14 +87,14 @@ def advance(target: Target, chain: Chain, state: ChainState, fresh: Bool[Array, 
     amplitudes = key_for(chain.key, AMPLITUDES, chain.number, chain.step)
     chain = chain._replace(key=jax.random.key_data(key_for(chain.key, TRANSITIONS, chain.number, chain.step)))
     state = choose(fresh, begin(chain), state)
-    first = state.count
+    first = state.transitions
     proposals = jax.vmap(lambda number: propose(_keys(chain, first + number)[1], chain.mixture))(jnp.arange(ROUNDS))
 
     def one_round(state: ChainState, _: None) -> tuple[ChainState, Transition]:
-        proposal = jax.tree.map(lambda array: array[state.count - first], proposals)
-        proposal = proposal._replace(u=jnp.where(state.count < 0, chain.start, proposal.u))
+        proposal = jax.tree.map(lambda array: array[state.transitions - first], proposals)
+        proposal = proposal._replace(u=jnp.where(state.transitions < 0, chain.start, proposal.u))
         after, left = _round(target, chain, state, proposal)
-        key = jax.random.fold_in(amplitudes, state.count)
+        key = jax.random.fold_in(amplitudes, state.transitions)
         return after, left._replace(values=target.constrain(_position(chain, left.u), chain.bin, key))
 
     return jax.lax.scan(one_round, state, None, length=ROUNDS)
@@ -115,7 +113,7 @@ def begin(chain: Chain) -> ChainState:
     step_size = jnp.array(FIRST_STEP_SIZE)
     return ChainState(
         tree=new_tree(_keys(chain, 0)[0], nowhere, MAX_TREE_DEPTH)._replace(ended=jnp.array(True)),
-        count=-jnp.ones((), jnp.int32),
+        transitions=-jnp.ones((), jnp.int32),
         step_size=step_size,
         adaptation=_begin_adapting(jnp.log(10.0 * step_size)),
     )
@@ -126,7 +124,7 @@ def _position(chain: Chain, u: Vector) -> Vector:
     return chain.location + chain.factor @ u
 
 
-def _keys(chain: Chain, count: Int[Array, ""] | int) -> Key[Array, 2]:
+def _keys(chain: Chain, count: Int[Array, ""] | int) -> Key[Array, " 2"]:
     """The keys of one transition: that of its trajectory, and that of its independence proposal."""
     return jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(chain.key), count))
 
@@ -158,11 +156,11 @@ def _end(
     chain: Chain, state: ChainState, proposal: Proposal, value: Number, gradient: Vector
 ) -> tuple[ChainState, Transition]:
     """End a transition by accepting or rejecting its independence proposal, and begin the next."""
-    count = state.count + 1
+    count = state.transitions + 1
     step_size, adaptation = _step_size(chain, state)
     point, accepted = accept_or_reject(state.tree.pick, proposal, value, gradient, chain.mixture)
     placed = Point(proposal.u, jnp.zeros_like(proposal.u), value, gradient)
-    point = choose(state.count < 0, placed, point)
+    point = choose(state.transitions < 0, placed, point)
     after = ChainState(new_tree(_keys(chain, count)[0], point, MAX_TREE_DEPTH), count, step_size, adaptation)
     return after, _left(state, point, accepted)
 
@@ -171,7 +169,7 @@ def _left(state: ChainState, point: Point, independence_accepted: Bool[Array, ""
     """What a chain whose trajectory has ended leaves at the point where its transition ends."""
     tree = state.tree
     return Transition(
-        made=tree.ended & (state.count >= 0),
+        made=tree.ended & (state.transitions >= 0),
         u=point.u,
         potential=point.potential,
         energy=tree.energy,
@@ -187,9 +185,9 @@ def _left(state: ChainState, point: Point, independence_accepted: Bool[Array, ""
 def _step_size(chain: Chain, state: ChainState) -> tuple[Number, Any]:
     """Step size and the state of its adaptation after a transition: dual averaging during the warm-up, and the average
     that it has found from then on."""
-    adapting = (state.count >= 0) & (state.count < chain.warmup)
+    adapting = (state.transitions >= 0) & (state.transitions < chain.warmup)
     acceptance = state.tree.acceptance / state.tree.steps
     adaptation = choose(adapting, _adapt(chain.target_accept - acceptance, state.adaptation), state.adaptation)
     log_step, log_average, *_ = adaptation
-    last = state.count + 1 >= chain.warmup
+    last = state.transitions + 1 >= chain.warmup
     return jnp.where(adapting, jnp.exp(jnp.where(last, log_average, log_step)), state.step_size), adaptation

@@ -99,8 +99,8 @@ class Assessment(NamedTuple):
     """How good some draws are; of two assessments the larger one is of the better draws.
 
     `enough`: they are what the verdicts ask for, and give no reason to start again. `untroubled`: trajectories neither
-    diverge nor have to be cut short. `ess`: the smaller of bulk and tail effective sample size. `convergence`: the worst
-    R-hat and these two, NaN where there are too few draws. `finite`: whether the potential is finite anywhere.
+    diverge nor have to be cut short. `ess`: the smaller of bulk and tail effective sample size. `convergence`: the
+    worst R-hat and these two, NaN where there are too few draws. `finite`: whether the potential is finite anywhere.
     """
 
     enough: bool

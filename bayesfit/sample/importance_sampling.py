@@ -2,8 +2,8 @@
 
 The first stage finds the modes and evaluates the potential at two kinds of points: prior draws, each with the noise's
 coordinates drawn about the noise model's own guess, and amplitudes that are sampled drawn about their regression; and
-clouds of Student-t draws about the modes and constrained modes (`modes`). Later stages evaluate it at more points, which
-`importance_weights` draws from mixtures fitted to the weighted points.
+clouds of Student-t draws about the modes and constrained modes (`modes`). Later stages evaluate it at more points,
+which `importance_weights` draws from mixtures fitted to the weighted points.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def first_stage(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Poi
     is_prior_draw = jnp.arange(len(points)) < len(prior_draws)
 
     def at(point: tuple[Vector, Vector, Array]) -> tuple[Vector, Array, Array]:
-        """The point, with the rest of a prior draw's coordinates drawn anew; its potential; the prior draws' density."""
+        """The point, with the rest of a prior draw's coordinates drawn anew; its potential; the prior draws'
+        density."""
         z, u, is_prior_draw = point
         shape, rest = z[:split], z[split:]
         guess, width = _proposal_of_rest(posterior, bin, shape, prior_sd)
@@ -115,6 +116,6 @@ def _proposal_of_rest(posterior: Posterior, bin: Bin, shape: Vector, prior_sd: V
 
 
 def log_student_t(u: Any, xp: Any) -> Any:
-    """Log density of independent standard Student-t variables with 4 degrees of freedom, summed over the last axis; `xp`
-    is the array library, NumPy's or JAX's. The density of one is 3/8 (1 + u^2 / 4)^(-5/2)."""
+    """Log density of independent standard Student-t variables with 4 degrees of freedom, summed over the last axis;
+    `xp` is the array library, NumPy's or JAX's. The density of one is 3/8 (1 + u^2 / 4)^(-5/2)."""
     return xp.sum(math.log(0.375) - 2.5 * xp.log1p(u**2 / FREEDOM), axis=-1)

@@ -4,9 +4,9 @@
    were drawn from (deterministic-mixture weights: Owen & Zhou, J. Am. Stat. Assoc. 95, 135 (2000)).
 2. Where there are constrained modes, more points are drawn from a mixture fitted to the weighted ones, again and again
    until the effective sample size suffices. All points are weighted by the posterior over everything that any of them
-   was drawn from (adaptive multiple importance sampling: Cornuet, Marin, Mira & Robert, Scand. J. Stat. 39, 798 (2012)).
-   While few points have any weight, mixtures are fitted to a root of the weights (Koblents & Miguez, Stat. Comput. 25,
-   407 (2015)).
+   was drawn from (adaptive multiple importance sampling: Cornuet, Marin, Mira & Robert, Scand. J. Stat. 39, 798
+   (2012)). While few points have any weight, mixtures are fitted to a root of the weights (Koblents & Miguez, Stat.
+   Comput. 25, 407 (2015)).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ Numbers = Float[np.ndarray, " point"]
 
 
 class WeightedPoints(NamedTuple):
-    """The importance sample of one bin: points, the potential there, the log density of the mixture that they were drawn
-    from, `log_proposal`, and the importance weights, which sum to 1."""
+    """The importance sample of one bin: points, the potential there, the log density of the mixture that they were
+    drawn from, `log_proposal`, and the importance weights, which sum to 1."""
 
     points: Points
     potentials: Numbers
@@ -77,8 +77,8 @@ class WeightedPoints(NamedTuple):
 
     @property
     def tempered(self) -> Numbers:
-        """The weights or, where their effective sample size does not suffice for moments, the first of their square root,
-        fourth root and so on for which it does."""
+        """The weights or, where their effective sample size does not suffice for moments, the first of their square
+        root, fourth root and so on for which it does."""
         weights, log_weights = self.weights, _log_weights(self.potentials, self.log_proposal)
         for root in range(1, MOST_ROOTS + 1):
             if _ess(weights) > ESS_FOR_MOMENTS * (self.points.shape[1] + 1):
@@ -181,8 +181,8 @@ def _moments(points: Points, weights: Numbers) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fitted_components(modes: Modes, sample: WeightedPoints, size: int, steps: int = FITTING_STEPS) -> Components:
-    """Components, in z, fitted to the weighted points, with responsibilities that use only the first `size` coordinates,
-    those of the shape; components at the modes where no point has any weight."""
+    """Components, in z, fitted to the weighted points, with responsibilities that use only the first `size`
+    coordinates, those of the shape; components at the modes where no point has any weight."""
     weights = sample.tempered
     try:
         location, factor = _moments(sample.points, weights)

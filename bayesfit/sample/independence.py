@@ -55,7 +55,8 @@ def draw(key: Key[Array, ""], mixture: Mixture) -> Vector:
 def log_density(u: Vector, mixture: Mixture) -> Float[Array, ""]:
     """The log density of the mixture, up to a constant that depends only on the dimension.
 
-    At a distance r from a component, in units of its factor, its density is its peak's times (1 + r^2 / 4)^(-(4 + d) / 2).
+    At a distance r from a component, in units of its factor, its density is its peak's times (1 + r^2 / 4)^(-(4 + d) /
+    2).
     """
     to_kernels = jnp.sum((u[:, None] - mixture.kernels) ** 2, axis=0) / mixture.width**2
     rest = mixture.inverses * (u - mixture.locations)[:, None, :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -30,8 +30,8 @@ class JointData(NamedTuple):
     """The data of a joint fit's target: the joint posterior, and the data of the bins' random keys and of the fit's."""
 
     joint: Joint
-    bin_keys: UInt32[np.ndarray | Array, "bin 2"]
-    key: UInt32[np.ndarray | Array, 2]
+    bin_keys: UInt32[Any, "bin 2"]
+    key: UInt32[Any, " 2"]
 
     def key_for(self, use: int) -> Key[Array, ""]:
         """The fit's random key for one use."""

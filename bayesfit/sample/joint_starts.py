@@ -109,7 +109,7 @@ def prior_draws(joint: Joint, keys: UInt32[Array, "draw 2"]) -> tuple[dict[str, 
     """Coordinates drawn from the prior of what the bins have in common, as first guesses, and the pooled values there;
     with a leading axis."""
 
-    def one(key: UInt32[Array, 2]) -> tuple[dict[str, Array], dict[str, Array]]:
+    def one(key: UInt32[Array, " 2"]) -> tuple[dict[str, Array], dict[str, Array]]:
         _, handler = joint.run(key=jax.random.wrap_key_data(key))
         z = {name: _first_guess(name, z) for name, z in handler.z.items()}
         values, _ = joint.run(z)

@@ -2,9 +2,9 @@
 
 Draws from the prior are ranked by their residual sum of squares, with the amplitudes at their least-squares values.
 Gauss-Newton from the best of them settles nearly every bin in some ten steps. The other bins are fitted by
-Levenberg-Marquardt, which is slower and hardly ever fails, from where Gauss-Newton ended and from the best prior draw in
-each quantile of the first parameter (the rate, in most models), so that every part of the delay window is searched. A
-model that names its own starts goes to Levenberg-Marquardt with these.
+Levenberg-Marquardt, which is slower and hardly ever fails, from where Gauss-Newton ended and from the best prior draw
+in each quantile of the first parameter (the rate, in most models), so that every part of the delay window is searched.
+A model that names its own starts goes to Levenberg-Marquardt with these.
 
 optimistix is imported where a program is traced: a program that is found on disk does without.
 """
@@ -63,8 +63,8 @@ class PointEstimate(NamedTuple):
 
 
 def with_scaled_errors(points: PointEstimate, posterior: Posterior, counts: Int[np.ndarray, " bin"]) -> PointEstimate:
-    """The same with standard errors scaled by sqrt(chi^2 / (n - p)), where the noise has a scale of its own; `counts` is
-    n, the number of valid points per bin, and p the number of parameters."""
+    """The same with standard errors scaled by sqrt(chi^2 / (n - p)), where the noise has a scale of its own; `counts`
+    is n, the number of valid points per bin, and p the number of parameters."""
     solution = points.solution
     if not posterior.noise.parameters:
         return points

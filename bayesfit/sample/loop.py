@@ -1,8 +1,8 @@
 """The one loop of all sampling: advance the chains by a chunk of transitions, assess what has all its draws, and stop,
 go on for longer or escalate, until the targets are met or the means are used up.
 
-What moves the chains is a driver: the slots of `scheduler`, for many small targets, or NumPyro's NUTS in `numpyro_nuts`,
-for one large target.
+What moves the chains is a driver: the slots of `scheduler`, for many small targets, or NumPyro's NUTS in
+`numpyro_nuts`, for one large target.
 """
 
 from __future__ import annotations
@@ -61,13 +61,16 @@ class Run:
 
 
 class Driver(Protocol):
-    """What moves chains on. The columns of its tables are the `size` coordinates of the position, the statistics `STATS`
-    and whatever else it records."""
+    """What moves chains on. The columns of its tables are the `size` coordinates of the position, the statistics
+    `STATS` and whatever else it records."""
 
     schedule: Schedule
-    steps: Sequence[Step]
     size: int
     worst_rhat: float  # of what was assessed last
+
+    @property
+    def steps(self) -> Sequence[Step]:
+        """The escalation steps; a run's `step` is an index into them."""
 
     def start(self) -> list[Run]:
         """Start what waits, where there is room; returns the runs under way."""

@@ -4,10 +4,10 @@ points of adaptive importance sampling (`importance_weights`) and the independen
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from scipy import special
 
 KERNELS, COMPONENTS = 64, 16
@@ -39,18 +39,18 @@ class Mixture(NamedTuple):
     which is proportional to the density at their peaks.
     """
 
-    kernels: Float[Array | np.ndarray, "param kernel"]
-    width: Float[Array | np.ndarray, ""]
-    locations: Float[Array | np.ndarray, "component param"]
-    factors: Float[Array | np.ndarray, "component param param"]
-    inverses: Float[Array | np.ndarray, "component param param"]
-    cumulative: Float[Array | np.ndarray, " each"]
-    peaks: Float[Array | np.ndarray, " each"]
+    kernels: Float[Any, "param kernel"]
+    width: Float[Any, ""]
+    locations: Float[Any, "component param"]
+    factors: Float[Any, "component param param"]
+    inverses: Float[Any, "component param param"]
+    cumulative: Float[Any, " each"]
+    peaks: Float[Any, " each"]
 
 
 def mixture(kernels: Float[np.ndarray, "kernel param"], components: Components, share: float) -> Mixture:
-    """A kernel density estimate about `kernels`, draws from a posterior that is preconditioned to unit covariance, which
-    has this share of the probability, and components that have the rest.
+    """A kernel density estimate about `kernels`, draws from a posterior that is preconditioned to unit covariance,
+    which has this share of the probability, and components that have the rest.
 
     The kernels' width is Silverman's: h = (4 / ((d + 2) n))^(1 / (d + 4)).
     """
@@ -88,8 +88,8 @@ def _padded_with_mass(some: Components) -> tuple[np.ndarray, Factors, np.ndarray
 
 def fit_components(u: Points, steps: int = FITTING_STEPS, first: int | None = None) -> Components:
     """Fit normal components to draws from a posterior that is preconditioned to unit covariance, by expectation
-    maximisation (Dempster, Laird & Rubin, J. R. Stat. Soc. B 39, 1 (1977)). It begins at evenly spaced draws and uses no
-    random numbers.
+    maximisation (Dempster, Laird & Rubin, J. R. Stat. Soc. B 39, 1 (1977)). It begins at evenly spaced draws and uses
+    no random numbers.
 
     Responsibilities use only the `first` coordinates, all if None: so no component is spent on structure in the other
     coordinates, which are distributed in the same way everywhere.

@@ -3,13 +3,13 @@
 They are found by Fisher scoring from the least-squares solutions and from the best prior draws, since the curvature of
 the least squares and of the prior is at hand. A constrained mode is the lowest potential with one coordinate held at a
 given value; those along a coordinate, one in each quantile of its prior, trace its profile. Where a shape has three
-coordinates or more, constrained modes reach regions that have a share of the posterior without holding a mode, such as a
-decay that may be too fast to be seen.
+coordinates or more, constrained modes reach regions that have a share of the posterior without holding a mode, such as
+a decay that may be too fast to be seen.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,15 +28,16 @@ HELD_SD = 1e-6  # prior standard deviation that holds a coordinate where it is
 
 Factor = Float[Array, "param param"]
 Number = Float[Array, ""]
+State = tuple[Vector, Number, Vector, Factor]  # of Fisher scoring: position, potential, gradient, preconditioner
 
 
 class Modes(NamedTuple):
     """Modes, or constrained modes, with the lower triangular factors of their preconditioners and the potentials; or,
     without the leading axis, one of these."""
 
-    z: Float[Array, "mode param"]
-    factor: Float[Array, "mode param param"]
-    potential: Float[Array, " mode"]
+    z: Float[Any, "mode param"]
+    factor: Float[Any, "mode param param"]
+    potential: Float[Any, " mode"]
 
 
 def profiled(posterior: Posterior) -> list[int]:
@@ -46,8 +47,8 @@ def profiled(posterior: Posterior) -> list[int]:
 
 
 def find_modes(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Points) -> Modes:
-    """The modes reached from starts of the curve's coordinates, and after them the constrained modes. Never raises under
-    vmap: what fails is NaN."""
+    """The modes reached from starts of the curve's coordinates, and after them the constrained modes. Never raises
+    under vmap: what fails is NaN."""
     found = _free_modes(posterior, bin, starts, prior_draws)
     if not profiled(posterior):
         return found
@@ -69,8 +70,8 @@ def _free_modes(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Poi
 
 
 def _constrained_modes(posterior: Posterior, bin: Bin, prior_draws: Points) -> Modes:
-    """The lowest potential with one coordinate held, from the best prior draw in each quantile of each coordinate of the
-    shape."""
+    """The lowest potential with one coordinate held, from the best prior draw in each quantile of each coordinate of
+    the shape."""
     points = posterior.with_regression(prior_draws[:, : len(posterior.curve_names)])
     prior_sd = jnp.std(prior_draws, axis=0)
     chi2, coordinates = chi2_at(posterior, bin, points), profiled(posterior)
@@ -84,8 +85,8 @@ def _constrained_modes(posterior: Posterior, bin: Bin, prior_draws: Points) -> M
 
 
 def _profile_starts(posterior: Posterior, bin: Bin, points: Points, chi2: Float[Array, " point"], along: int) -> Points:
-    """Where the constrained modes along one coordinate begin (PER_PROFILE, param): in each of its quantiles, and at both
-    ends of its range."""
+    """Where the constrained modes along one coordinate begin (PER_PROFILE, param): in each of its quantiles, and at
+    both ends of its range."""
     found = [best_in_quantiles(points, chi2, QUANTILES, along)]
     for end in (jnp.min, jnp.max):
         there = end(points[:, along])
@@ -99,7 +100,6 @@ def _mode(posterior: Posterior, bin: Bin, start: Vector, prior_sd: Vector) -> Mo
     The first step only evaluates the start."""
     lengths = jnp.array(STEP_LENGTHS)
     potential = jax.vmap(jax.value_and_grad(lambda z: posterior.potential(z, bin)))
-    State = tuple[Vector, Number, Vector, Factor]
 
     def step(state: State, _: None) -> tuple[State, None]:
         z, here, gradient, _ = state
@@ -130,8 +130,8 @@ def noise_guess(posterior: Posterior, bin: Bin, z: Vector) -> Vector:
 def _factor(posterior: Posterior, bin: Bin, z: Vector, prior_sd: Vector) -> Factor:
     """The lower triangular factor of the preconditioner at z: L with L L^T the inverse of the curvature there.
 
-    The curve's block of the curvature is Gauss-Newton's, J^T J of the profiled residuals in units of the noise, plus the
-    prior's precision, and therefore positive definite everywhere; the noise's block is its Fisher information.
+    The curve's block of the curvature is Gauss-Newton's, J^T J of the profiled residuals in units of the noise, plus
+    the prior's precision, and therefore positive definite everywhere; the noise's block is its Fisher information.
     """
     count = len(posterior.curve_names)
     precision = 1.0 / jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).eps) ** 2
@@ -149,7 +149,7 @@ def noise_information(posterior: Posterior, bin: Bin, z: Vector, prior_sd: Vecto
     (1 + r^2) / (1 - r^2)^2; for other numbers, as a Student-t distribution's degrees of freedom, only the prior counts.
     """
 
-    def moments(z: Vector) -> tuple[Float[Array, " tau"], Float[Array, " pair"] | None]:
+    def moments(z: Vector) -> tuple[Float[Array, " tau"], Any]:
         scatter, _, _ = posterior.scatter(z, bin)
         log_scale = jnp.log(scatter.scale * (1.0 if scatter.relative is None else scatter.relative))
         neighbours = None if scatter.chain is None else scatter.chain.neighbours()

@@ -46,8 +46,8 @@ class Adaptation(NamedTuple):
 
 
 class NumPyroNuts:
-    """The chains of one target, from their `start`; `keys` are the data of their random keys. `kept` holds the draws that
-    are kept, and `thin` how many transitions there are for each."""
+    """The chains of one target, from their `start`; `keys` are the data of their random keys. `kept` holds the draws
+    that are kept, and `thin` how many transitions there are for each."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ def _kernel(adaptation: Adaptation, target: Target | None = None) -> tuple[Any, 
 
     start, step = hmc(potential_fn_gen=lambda *args: potential(*args) if args else None, algo="NUTS")
 
-    def begin(u: Vector, potential: Float[Array, ""], gradient: Vector, key: UInt32[Array, 2]) -> Any:
+    def begin(u: Vector, potential: Float[Array, ""], gradient: Vector, key: UInt32[Array, " 2"]) -> Any:
         options = {"target_accept_prob": adaptation.target_accept, "max_tree_depth": TREE_DEPTH}
         first = ParamInfo(u, potential, gradient)
         return start(first, adaptation.warmup, dense_mass=adaptation.dense, rng_key=key, **options)
@@ -183,9 +183,9 @@ def _advance(
 def constrained(
     large: LargeTarget, preconditioner: Preconditioner, u: Float[np.ndarray, "draw chain param"], draws: int
 ) -> Any:
-    """What the target's `constrain` makes of positions u, with leading axes (chain, draw) of which the second has length
-    `draws`; NaN for draws beyond those given. The n-th of all positions, chain by chain within each draw, is constrained
-    with the key n."""
+    """What the target's `constrain` makes of positions u, with leading axes (chain, draw) of which the second has
+    length `draws`; NaN for draws beyond those given. The n-th of all positions, chain by chain within each draw, is
+    constrained with the key n."""
     done, chains, size = u.shape
     u = u if done else np.zeros((1, chains, size))
     vectors = np.asarray(preconditioner.vector(u)).reshape(-1, size)

@@ -53,8 +53,8 @@ class Tree(NamedTuple):
 
     `ends` are the first and the last point of the complete part, `pick` is the state picked so far, `log_weight` and
     `momenta` are sums over its points, and `depth` is how often it has been doubled. `forward` says whether the half
-    grows at the last point, and `leaf` counts the leaves that the half has. `energy` is that of the first point. `steps`
-    counts the leapfrog steps, over which `acceptance` sums the acceptance probability. `ended` says whether the
+    grows at the last point, and `leaf` counts the leaves that the half has. `energy` is that of the first point.
+    `steps` counts the leapfrog steps, over which `acceptance` sums the acceptance probability. `ended` says whether the
     transition is over, and `diverging` whether it ended because the energy error was too large.
     """
 
@@ -67,7 +67,7 @@ class Tree(NamedTuple):
     half: Half
     leaf: Int[Array, ""]
     energy: Number
-    key: UInt32[Array, 2]
+    key: UInt32[Array, " 2"]
     steps: Int[Array, ""]
     acceptance: Number
     diverging: Bool[Array, ""]

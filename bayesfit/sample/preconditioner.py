@@ -57,8 +57,9 @@ def bounded(curvature: Float[np.ndarray, " param"]) -> Float[np.ndarray, " param
 
 
 def root(hessian: Float[np.ndarray, "param param"]) -> Float[np.ndarray, "param param"]:
-    """A matrix R with R R^T the inverse of the Hessian, negative eigenvalues of which are taken as positive. The Hessian
-    is scaled to a unit diagonal first, so that units do not matter; and no column is longer than priors allow."""
+    """A matrix R with R R^T the inverse of the Hessian, negative eigenvalues of which are taken as positive. The
+    Hessian is scaled to a unit diagonal first, so that units do not matter; and no column is longer than priors
+    allow."""
     scale = bounded(np.diagonal(hessian)) ** -0.5
     values, vectors = np.linalg.eigh(np.nan_to_num(hessian * scale * scale[:, None]))
     columns = scale[:, None] * vectors * np.clip(np.abs(values), SMALLEST_EIGENVALUE, None) ** -0.5

@@ -1,15 +1,16 @@
-"""The driver of many small targets: the bins of a dataset take turns in slots, each of which holds all chains of one bin
-side by side on one device.
+"""The driver of many small targets: the bins of a dataset take turns in slots, each of which holds all chains of one
+bin side by side on one device.
 
 The chains of a bin run until its worst parameter has the wanted R-hat and effective sample size, and then make room for
-the next bin's. Kept draws are always `draws` per chain: where these do not suffice, the chain goes on to twice its length,
-of which every second draw is kept, and so on. Nothing that a bin's chains do depends on its slot or on when its draws are
-assessed.
+the next bin's. Kept draws are always `draws` per chain: where these do not suffice, the chain goes on to twice its
+length, of which every second draw is kept, and so on. Nothing that a bin's chains do depends on its slot or on when its
+draws are assessed.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from functools import lru_cache, partial
 
 import jax
@@ -43,7 +44,7 @@ def slots_per_device(chains: int) -> int:
 def start_compiling(bins: BinTargets, estimates: Estimate, schedule: Schedule) -> None:
     """Begin to compile in the background; `estimates` has the shapes of one bin's."""
     blank = jax.tree.map(lambda leaf: np.zeros((bins.count, *np.shape(leaf))), estimates)
-    Scheduler(bins._replace(keys=np.zeros((bins.count, 2), np.uint32)), blank, schedule)
+    Scheduler(replace(bins, keys=np.zeros((bins.count, 2), np.uint32)), blank, schedule)
 
 
 def sample_bins(bins: BinTargets, estimates: Estimate, schedule: Schedule, report: Report, stop: Stop) -> Draws:

@@ -112,7 +112,7 @@ def _samples(
     return adapted(posterior, batch, first, [_random(key, _keys.MIXTURE_DRAWS) for key in keys])
 
 
-def _random(key: UInt32[np.ndarray, 2], use: int) -> np.random.Generator:
+def _random(key: UInt32[np.ndarray, " 2"], use: int) -> np.random.Generator:
     """The host's random numbers for one use in a bin, from the data of the bin's key."""
     return np.random.default_rng((*key, use))
 
@@ -144,8 +144,9 @@ def readapt(
     old: Estimate, u: Float[np.ndarray, "chain draw param"], before: Float[np.ndarray, "any param"], size: int = 0
 ) -> Estimate:
     """The estimate of one bin with preconditioner, starting points and mixture made anew from its draws u, pooled over
-    its chains and with earlier points and draws, `before`, so that nothing that was once seen is forgotten. Responsibilities
-    use only the first `size` coordinates, or all if it is 0. The old estimate where the draws do not span the space."""
+    its chains and with earlier points and draws, `before`, so that nothing that was once seen is forgotten.
+    Responsibilities use only the first `size` coordinates, or all if it is 0. The old estimate where the draws do not
+    span the space."""
     flat = np.concatenate([before, u.reshape(-1, u.shape[-1])])
     mean, covariance = flat.mean(axis=0), np.atleast_2d(np.cov(flat.T))
     try:

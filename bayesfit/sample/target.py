@@ -1,4 +1,5 @@
-"""What is sampled: the bins of a fit are many small targets of one form, a joint fit or a law in q is one large target."""
+"""What is sampled: the bins of a fit are many small targets of one form, a joint fit or a law in q is one large
+target."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def bin_target(posterior: Posterior) -> Target:
     return Target(len(posterior.names), names, posterior.potential, posterior.constrain, posterior.identity)
 
 
-class BinTargets(NamedTuple):
+@dataclass(frozen=True)
+class BinTargets:
     """The bins of a fit: the posterior that they have in common, their data and the data of their random keys, both
     with a leading axis."""
 

@@ -1,9 +1,10 @@
 """A fast approximation to a joint posterior: a normal distribution fitted to it by variational inference.
 
-NumPyro's SVI maximises the evidence lower bound (ELBO) with optax's Adam, in the preconditioned coordinates in which the
-chains would begin (Kucukelbir et al., J. Mach. Learn. Res. 18, 14 (2017)). The fitted distribution is not the posterior:
-variances come out too small where the posterior is not normal in these coordinates. How far off it is, is measured by the
-Pareto k of its importance ratios (Yao et al., ICML (2018)): above 0.7 not even its means are to be trusted.
+NumPyro's SVI maximises the evidence lower bound (ELBO) with optax's Adam, in the preconditioned coordinates in which
+the chains would begin (Kucukelbir et al., J. Mach. Learn. Res. 18, 14 (2017)). The fitted distribution is not the
+posterior: variances come out too small where the posterior is not normal in these coordinates. How far off it is, is
+measured by the Pareto k of its importance ratios (Yao et al., ICML (2018)): above 0.7 not even its means are to be
+trusted.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ LARGEST_K = 0.7
 
 
 class Approximation(NamedTuple):
-    """Draws from the fitted normal distribution, what bins have in common, and the Pareto k of the importance ratios."""
+    """Draws from the fitted normal distribution, what bins have in common, and the Pareto k of the importance
+    ratios."""
 
     draws: Draws
     common: Arrays
