@@ -14,7 +14,7 @@ from bayesfit.result.files import describe, provenance
 
 CURVE_POINTS = 100
 SCATTER = Parameter("scatter", "", "s", "sd of the bins about the law")
-STATS = {"diverging": "diverging", "num_steps": "n_steps", "accept_prob": "acceptance_rate", "energy": "energy"}
+STATS = ("diverging", "n_steps", "acceptance_rate", "energy")
 
 Array = np.ndarray
 
@@ -31,8 +31,8 @@ def law_result(
     unit = {"units": result["posterior"][fitted.parameter].attrs.get("units", "1")}
     attrs = _attributes(result, fitted, settings)
     posterior = _posterior(fitted, unit).assign_attrs(attrs)
-    sampling = {ours: (("chain", "draw"), fitted.stats[theirs]) for theirs, ours in STATS.items()}
-    sampling["lp"] = (("chain", "draw"), -fitted.stats["potential_energy"])
+    sampling = {name: (("chain", "draw"), fitted.stats[name]) for name in STATS}
+    sampling["lp"] = (("chain", "draw"), -fitted.stats["potential"])
     used = fitted.bins.used
     verdicts = result["diagnostics"].verdict.values.astype(str).astype(object)
     diagnostics = xr.Dataset({"verdict": ("q_bin", verdicts), **verdict.numbers}, _bin_coords(result))

@@ -102,7 +102,7 @@ def _mode(posterior: Posterior, bin: Bin, start: Vector, prior_sd: Vector) -> Mo
     potential = jax.vmap(jax.value_and_grad(lambda z: posterior.potential(z, bin)))
 
     def step(state: State, _: None) -> tuple[State, None]:
-        z, here, gradient, _ = state
+        z, here, gradient = state[:3]
         factor = _factor(posterior, bin, z, prior_sd)
         tries = z - lengths[:, None] * (factor @ (factor.T @ gradient))
         values, gradients = potential(tries)

@@ -5,6 +5,8 @@ Between chunks the host assesses the draws, reports progress, and stops cleanly 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -30,19 +32,23 @@ Vector = Float[Array, " param"]
 
 
 class Plan(NamedTuple):
-    """Whether the mass matrix is dense, and how many transitions per kept draw the longest chains make."""
+    """How a target is sampled: whether the mass matrix is dense; how many transitions per kept draw the longest chains
+    make; and whether the position is given to NumPyro as the value of a site, as where it samples a program: it then
+    draws other momenta."""
 
     dense: bool
     longest: int = 1
+    as_site: bool = False
 
 
 class Adaptation(NamedTuple):
     """How a kernel adapts: the transitions of the warm-up, the mean acceptance rate that the step size aims at, and
-    whether the mass matrix is dense."""
+    `dense` and `as_site` of the plan."""
 
     warmup: int
     target_accept: float
     dense: bool
+    as_site: bool
 
 
 class NumPyroNuts:
@@ -65,9 +71,9 @@ class NumPyroNuts:
         )
         step = Step("NumPyro's NUTS", TREE_DEPTH, schedule.target_accept, plan.longest * schedule.draws, last=True)
         self.steps = (step,)
-        self.adaptation = Adaptation(schedule.warmup, schedule.target_accept, plan.dense)
+        self.adaptation = Adaptation(schedule.warmup, schedule.target_accept, plan.dense, plan.as_site)
         first = start.u, start.potential, start.gradient, keys
-        self.state = on_one_device(_begin, *first, static=(self.adaptation,), identity="NUTS")
+        self.state = _run(large.target, _begin, *first, static=(self.adaptation,), identity="NUTS")
         self.run, self.ended, self.thin, self.worst_rhat = Run(0), False, 1, float("nan")
         self.run.restart(len(start.u), self.size + len(STATS))
         self.kept: Table = np.zeros((len(start.u), 0, self.size + len(STATS)))
@@ -78,15 +84,9 @@ class NumPyroNuts:
 
     def advance(self) -> None:
         """Advance all chains by a chunk."""
-        data, target = self.large.data, self.large.target
-        self.state, made = on_one_device(
-            _advance,
-            data,
-            self.preconditioner,
-            self.state,
-            static=(target, self.adaptation),
-            identity=target.identity,
-        )
+        target, arguments = self.large.target, (self.large.data, self.preconditioner, self.state)
+        static = target, self.adaptation
+        self.state, made = _run(target, _advance, *arguments, static=static, identity=target.identity)
         made = {name: np.asarray(array) for name, array in made.items()}
         never = np.zeros(made["potential"].shape)  # NumPyro makes no independence proposals
         columns = [made.get(name, never)[..., None] for name in STATS]
@@ -127,21 +127,42 @@ class NumPyroNuts:
         return constrained(self.large, self.preconditioner, self._positions(self.kept), self.schedule.draws)
 
 
+def _run(target: Target, function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...], identity: Any) -> Any:
+    """What a function makes of its arguments and of `static` values behind them; compiled as the target asks."""
+    if target.kept_on_disk:
+        return on_one_device(function, *arguments, static=static, identity=identity)
+    return _jitted(function, static)(*arguments)
+
+
+@lru_cache(maxsize=16)
+def _jitted(function: Callable[..., Any], static: tuple[Any, ...]) -> Callable[..., Any]:
+    return jax.jit(lambda *arguments: function(*arguments, *static))
+
+
 def _kernel(adaptation: Adaptation, target: Target | None = None) -> tuple[Any, Any]:
     """NumPyro's functions that begin a chain (u, potential, gradient, key), and that advance it."""
 
     def potential(data: Any, preconditioner: Preconditioner) -> Any:
         assert target is not None
-        return lambda u: target.potential(preconditioner.vector(u), data)
+        return lambda u: target.potential(preconditioner.vector(_array(u)), data)
+
+    def site(u: Vector) -> Any:
+        return {"z": u} if adaptation.as_site else u
 
     start, step = hmc(potential_fn_gen=lambda *args: potential(*args) if args else None, algo="NUTS")
+    blocks = [("z",)] if adaptation.dense and adaptation.as_site else adaptation.dense
 
     def begin(u: Vector, potential: Float[Array, ""], gradient: Vector, key: UInt32[Array, " 2"]) -> Any:
         options = {"target_accept_prob": adaptation.target_accept, "max_tree_depth": TREE_DEPTH}
-        first = ParamInfo(u, potential, gradient)
-        return start(first, adaptation.warmup, dense_mass=adaptation.dense, rng_key=key, **options)
+        first = ParamInfo(site(u), potential, site(gradient))
+        return start(first, adaptation.warmup, dense_mass=blocks, rng_key=key, **options)
 
     return begin, step
+
+
+def _array(u: Any) -> Float[Array, ...]:
+    """A position as an array, whether or not it is the value of a site."""
+    return jax.tree.leaves(u)[0]
 
 
 def _begin(
@@ -161,13 +182,13 @@ def _advance(
 ) -> tuple[Any, dict[str, Array]]:
     """The chains' states after CHUNK transitions, and what was drawn on the way (chain, CHUNK, ...)."""
     begin, step = _kernel(adaptation, target)
-    one_of = state.z[0], state.potential_energy[0], state.z_grad[0], jax.random.PRNGKey(0)
+    one_of = _array(state.z)[0], state.potential_energy[0], _array(state.z_grad)[0], jax.random.PRNGKey(0)
     jax.eval_shape(begin, *one_of)  # `step` adapts as the last call of `begin` has said
 
     def one(state: Any, _: None) -> tuple[Any, dict[str, Array]]:
         state = jax.vmap(lambda chain: step(chain, model_args=(data, preconditioner)))(state)
         return state, {
-            "u": state.z,
+            "u": _array(state.z),
             "potential": state.potential_energy,
             "energy": state.energy,
             "n_steps": state.num_steps,
@@ -190,7 +211,7 @@ def constrained(
     u = u if done else np.zeros((1, chains, size))
     vectors = np.asarray(preconditioner.vector(u)).reshape(-1, size)
     target = large.target
-    made = on_one_device(_constrain_all, large.data, vectors, static=(target,), identity=target.identity)
+    made = _run(target, _constrain_all, large.data, vectors, static=(target,), identity=target.identity)
 
     def by_chain(array: Array) -> Float[np.ndarray, "chain draw *any"]:
         each = np.asarray(array).reshape(len(u), chains, *array.shape[1:])
