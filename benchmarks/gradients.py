@@ -24,6 +24,8 @@ from bayesfit.posterior.prepare import prepare
 from bayesfit.sample import least_squares as _point
 from bayesfit.sample import scheduler as _sample
 from bayesfit.sample import starts as _estimate
+from bayesfit.sample.draws import Schedule
+from bayesfit.sample.target import BinTargets
 
 DELAYS, CHAINS_PER_DEVICE, INNER = 72, _sample.CHAINS_PER_DEVICE, 200
 
@@ -175,19 +177,20 @@ def the_gradient(problem, z) -> float:
 
 def the_sampler(problem, points, estimates, keys, gradient: float) -> None:
     """Prints the second part."""
-    schedule = _sample.Schedule(4, 1000, 50, 0.6, 400.0)
+    schedule = Schedule(4, 1000, 50, 0.6, 400.0)
     few = np.arange(CHAINS_PER_DEVICE // 4)
-    work = _sample.Sampling(problem.posterior, take(problem.bins, few), take(estimates, few), keys[few], schedule)
-    work.fill()
-    fresh = place(work.fresh, 1)
-    walks = [walk for walk, _ in work.advancing(work.lanes, work.walks, fresh)]
+    bins = BinTargets(problem.posterior, take(problem.bins, few), keys[few])
+    scheduler = _sample.Scheduler(bins, take(estimates, few), schedule)
+    scheduler.start()
+    slots = scheduler.slots
+    states = [state for state, _ in slots.program(slots.chains, slots.states, place(slots.fresh, 1))]
     stay = place(np.zeros(CHAINS_PER_DEVICE, bool), 1)
     times, needed, made = [], 0, 0
     for _ in range(10):
         started = time.perf_counter()
-        ((walk, left),) = jax.block_until_ready(work.advancing(work.lanes, walks, stay))
+        ((state, left),) = jax.block_until_ready(slots.program(slots.chains, states, stay))
         times.append(time.perf_counter() - started)
-        walks = [walk]
+        states = [state]
         made += int(np.sum(left.made))
         needed += int(np.sum(np.asarray(left.n_steps) * np.asarray(left.made))) + int(np.sum(left.made))
     seconds = min(times) * len(times)
@@ -200,9 +203,10 @@ def main() -> None:
     with jax.enable_x64(True):
         problem = prepare(data)
         keys = bin_keys(0, problem.identity)
+        bins = BinTargets(problem.posterior, problem.bins, keys)
         points = _point.point_estimates(problem.posterior, problem.bins, keys, lambda _: None, Stop())
-        estimates = _estimate.estimate_bins(problem.posterior, problem.bins, points, keys, 4, lambda _: None, Stop())
-        gradient = the_gradient(problem, jnp.asarray(estimates.center))
+        estimates = _estimate.estimate_bins(bins, points, 4, lambda _: None, Stop())
+        gradient = the_gradient(problem, jnp.asarray(estimates.location))
         the_sampler(problem, points, estimates, keys, gradient)
 
 

@@ -22,7 +22,8 @@ import xarray as xr
 from scipy import stats
 
 import bayesfit
-from bayesfit.sample import scheduler as _sample
+from bayesfit.sample.draws import STATS
+from bayesfit.sample.loop import Run
 
 TAU = np.geomspace(1e-3, 1e2, 66)
 PRIORS = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
@@ -118,11 +119,11 @@ class Stuck:
     and the statistics."""
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.rng, self.kept = rng, _sample.Flight.kept
+        self.rng, self.kept = rng, Run.kept
 
-    def __call__(self, flight, schedule) -> np.ndarray:
-        table = self.kept(flight, schedule)
-        values = table[..., 3 + len(_sample.STATS) :]
+    def __call__(self, run, schedule) -> np.ndarray:
+        table = self.kept(run, schedule)
+        values = table[..., 3 + len(STATS) :]
         chain, still = self.rng.integers(4), self.rng.uniform() < 0.5
         values[chain] = values[chain, 0] + (0.0 if still else 0.01) * (values[chain] - values[chain, 0])
         return table
@@ -148,7 +149,7 @@ def verdicts(kind: str, bins: int, seed: int) -> tuple[Counter, str]:
     data, settings = planted(rng, kind, bins)
     if kind == "stuck chain":
         stuck = Stuck(rng)
-        with patch.object(_sample.Flight, "kept", lambda *given: stuck(*given)):
+        with patch.object(Run, "kept", lambda *given: stuck(*given)):
             found = bayesfit.fit(data, seed=seed, target_ess=0.0)
     else:
         found = bayesfit.fit(data, seed=seed, **settings)

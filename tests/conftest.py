@@ -8,7 +8,7 @@ import pytest
 
 import bayesfit
 from bayesfit.result import predict as _predict
-from bayesfit.sample import importance_sampling as _survey
+from bayesfit.sample import importance_sampling as _importance
 from bayesfit.sample import least_squares as _point
 from bayesfit.sample import scheduler as _sample
 
@@ -32,7 +32,7 @@ def kept_programs(tmp_path_factory):
 def compiled_programs():
     """Give back each module's compiled programs: a process may map a limited number of pieces of memory."""
     yield
-    programs = _point._quick, _point._careful, _survey.surveying, _survey.looking, _sample._advancing
+    programs = _point._quick, _point._careful, _importance.first_stages, _importance.evaluations, _sample._advancing
     for cached in (*programs, _predict._fitted, _predict._program):
         cached.cache_clear()
     jax.clear_caches()

@@ -30,7 +30,7 @@ from bayesfit.posterior import density as _posterior
 from bayesfit.posterior import prepare as _prepare
 from bayesfit.posterior.density import Posterior
 from bayesfit.result import predict as _predict
-from bayesfit.sample import importance_sampling as _survey
+from bayesfit.sample import importance_sampling as _importance
 from bayesfit.sample import least_squares as _point
 from bayesfit.sample import scheduler as _sample
 
@@ -208,8 +208,8 @@ def forget_programs():
     for cached in (
         _point._quick,
         _point._careful,
-        _survey.surveying,
-        _survey.looking,
+        _importance.first_stages,
+        _importance.evaluations,
         _sample._advancing,
         _predict._fitted,
     ):

@@ -1,4 +1,4 @@
-"""The point estimate against SciPy, the frame against a grid, and starts where the posterior is hard."""
+"""The point estimate against SciPy, the preconditioner against a grid, and starts where the posterior is hard."""
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,11 @@ from bayesfit.compute.keys import bin_keys
 from bayesfit.compute.work import Stop
 from bayesfit.posterior.prepare import prepare
 from bayesfit.sample import least_squares as _point
-from bayesfit.sample.independence import CENTERS, Ellipses, fit_ellipses, log_density, mixture, propose
+from bayesfit.sample.independence import draw, log_density
 from bayesfit.sample.least_squares import point_estimates
+from bayesfit.sample.mixture import KERNELS, Components, fit_components, mixture
 from bayesfit.sample.starts import estimate_bins, readapt
+from bayesfit.sample.target import BinTargets
 
 DELAYS = 61
 
@@ -28,7 +30,8 @@ def estimates_of(data, model, noise, chains=4, **options):
         keys = bin_keys(0, problem.identity)
         quiet, stop = (lambda _: None), Stop()
         points = point_estimates(problem.posterior, problem.bins, keys, quiet, stop)
-        return problem, points, estimate_bins(problem.posterior, problem.bins, points, keys, chains, quiet, stop)
+        bins = BinTargets(problem.posterior, problem.bins, keys)
+        return problem, points, estimate_bins(bins, points, chains, quiet, stop)
 
 
 def stretched(tau, rate, beta, contrast, baseline):
@@ -95,31 +98,32 @@ def test_fixed_parameters_take_no_part():
             assert found.sd[name][i] == pytest.approx(sd[k], rel=1e-3)
 
 
-def test_frame_has_the_posteriors_covariance(easy):
+def test_preconditioner_has_the_posteriors_covariance(easy):
     """The covariance of the importance draws equals a grid's, within their own Monte Carlo error."""
     _, _, problem, _, estimates = easy
     posterior = problem.posterior
     density = jax.jit(jax.vmap(posterior.log_density, (0, None)))
     for i in (0, 7, 19):
         assert estimates.importance_ess[i] > 100
-        center, frame = estimates.center[i], estimates.frame[i]
+        location, factor = estimates.location[i], estimates.factor[i]
         ends = np.linspace(-9, 9, 301)
         mesh = np.stack(np.meshgrid(ends, ends, indexing="ij"), axis=-1).reshape(-1, 2)
         with jax.enable_x64(True):
             bin = jax.tree.map(lambda array, i=i: jnp.asarray(array[i]), problem.bins)
-            log = np.array(density(jnp.asarray(center + mesh @ frame.T), bin))
+            log = np.array(density(jnp.asarray(location + mesh @ factor.T), bin))
         weight = np.exp(log - log.max())
         weight /= weight.sum()
         mean = weight @ mesh
         covariance = (mesh - mean).T @ ((mesh - mean) * weight[:, None])
         size = estimates.importance_ess[i]
-        # In the frame's own coordinates the mean is 0 and the covariance 1.
+        # In preconditioned coordinates the mean is 0 and the covariance 1.
         np.testing.assert_allclose(mean, 0.0, atol=4 / np.sqrt(size))
         np.testing.assert_allclose(covariance, np.eye(2), atol=4 * np.sqrt(2 / size))
 
 
 def test_lowest_potential_is_the_modes(easy):
-    """No point of a fine grid in the frame lies lower than the lowest potential seen, by more than a trifle."""
+    """No point of a fine grid in preconditioned coordinates lies lower than the lowest potential seen by more than
+    1e-6."""
     _, _, problem, _, estimates = easy
     ends = np.linspace(-3, 3, 121)
     mesh = np.stack(np.meshgrid(ends, ends, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -127,7 +131,7 @@ def test_lowest_potential_is_the_modes(easy):
     for i in range(20):
         with jax.enable_x64(True):
             bin = jax.tree.map(lambda array, i=i: jnp.asarray(array[i]), problem.bins)
-            values = np.array(potential(jnp.asarray(estimates.center[i] + mesh @ estimates.frame[i].T), bin))
+            values = np.array(potential(jnp.asarray(estimates.location[i] + mesh @ estimates.factor[i].T), bin))
         assert estimates.mode_potential[i] <= values.min() + 1e-6
 
 
@@ -164,17 +168,17 @@ def hard():
 def test_hard_bins_still_have_finite_starts(hard, noise):
     problem, points, estimates = estimates_of(hard, "stretched_exponential", noise)
     posterior = problem.posterior
-    for name in ("mode_potential", "center", "frame", "starts", "importance_ess"):
+    for name in ("mode_potential", "location", "factor", "starts", "importance_ess"):
         assert np.all(np.isfinite(getattr(estimates, name))), name
     assert np.all(np.isfinite(points.solution.chi2))
     for values in points.solution.values.values():
         assert np.all(np.isfinite(values))
-    diagonal = np.diagonal(estimates.frame, axis1=1, axis2=2)
+    diagonal = np.diagonal(estimates.factor, axis1=1, axis2=2)
     assert np.all(diagonal > 0)
     with jax.enable_x64(True):
         at = jax.jit(jax.vmap(posterior.potential))
         for chain in range(4):
-            z = estimates.center + np.einsum("bij,bj->bi", estimates.frame, estimates.starts[:, chain])
+            z = estimates.location + np.einsum("bij,bj->bi", estimates.factor, estimates.starts[:, chain])
             potential = np.array(at(jnp.asarray(z), problem.bins))
             # A start lies where the posterior has mass: within a chi-square of the lowest potential.
             assert np.all(np.isfinite(potential))
@@ -197,7 +201,7 @@ def test_starts_lie_in_both_modes_in_the_right_proportion():
         at = lambda z, bin: (posterior.log_density(z, bin), posterior.curve(z, bin)[1]["rate"])  # noqa: E731
         return jax.vmap(jax.vmap(at, (0, None)), (0 if z.ndim == 3 else None, 0))(z, bins)
 
-    z = estimates.center[:, None] + np.einsum("bij,bcj->bci", estimates.frame, estimates.starts)
+    z = estimates.location[:, None] + np.einsum("bij,bcj->bci", estimates.factor, estimates.starts)
     with jax.enable_x64(True):
         log, rate = map(np.array, jax.jit(over)(jnp.asarray(mesh), problem.bins))
         _, started = map(np.array, jax.jit(over)(jnp.asarray(z), problem.bins))
@@ -214,7 +218,7 @@ def test_starts_lie_in_both_modes_in_the_right_proportion():
 
 @pytest.mark.parametrize("model", ["stretched_exponential", "double_exponential"])
 def test_estimates_of_one_bin_do_not_depend_on_the_others(easy, model):
-    """Nor do those of a survey that goes on until enough points count."""
+    """Nor do those of importance sampling that goes on until enough points count."""
     data, *_ = easy
     _, *estimates = estimates_of(data, model, "stated")
     _, *part = estimates_of(data.isel(q_bin=[11, 2]), model, "stated")
@@ -228,37 +232,37 @@ def test_readapting_whitens_the_draws_and_moves_nothing(easy):
     *_, estimates = easy
     old = jax.tree.map(lambda array: array[4], estimates)
     rng = np.random.default_rng(1)
-    size = old.center.size
+    size = old.location.size
     u = 3.0 + rng.standard_normal((4, 150, size)) @ np.linalg.cholesky(np.eye(size) + 2.0).T
     with jax.enable_x64(True):
         new = jax.tree.map(np.asarray, readapt(old, u, u[0, :0]))
-        z = old.center + u @ old.frame.T
-        np.testing.assert_allclose(new.center + new.starts @ new.frame.T, z[:, -1], rtol=1e-9)
-        white = np.linalg.solve(new.frame, (z.reshape(-1, size) - new.center).T)
+        z = old.location + u @ old.factor.T
+        np.testing.assert_allclose(new.location + new.starts @ new.factor.T, z[:, -1], rtol=1e-9)
+        white = np.linalg.solve(new.factor, (z.reshape(-1, size) - new.location).T)
         np.testing.assert_allclose(white.mean(axis=1), 0.0, atol=1e-9)
         np.testing.assert_allclose(np.cov(white), np.eye(size), atol=1e-9)
-        assert new.proposals.edges[-1] == pytest.approx(1.0)
+        assert new.mixture.cumulative[-1] == pytest.approx(1.0)
 
 
 def test_constant_draws_readapt_nothing(easy):
     *_, estimates = easy
     old = jax.tree.map(lambda array: array[4], estimates)
-    u = np.ones((4, 50, old.center.size))
+    u = np.ones((4, 50, old.location.size))
     assert readapt(old, u, u[0, :0]) is old
 
 
 def test_readapting_remembers_what_was_seen(easy):
-    """A mode that earlier draws were in, and the last ones are not, is still offered in proportion."""
+    """A mode that earlier draws were in, and the last ones are not, is still proposed in proportion."""
     *_, estimates = easy
     old = jax.tree.map(lambda array: array[4], estimates)
     rng = np.random.default_rng(1)
-    u = rng.standard_normal((4, 200, old.center.size))
-    far = 8.0 + 0.1 * rng.standard_normal((200, old.center.size))
+    u = rng.standard_normal((4, 200, old.location.size))
+    far = 8.0 + 0.1 * rng.standard_normal((200, old.location.size))
     new = readapt(old, u, far)
     keys = jax.random.split(jax.random.key(0), 2000)
-    offered = np.asarray(jax.vmap(propose, (0, None))(keys, jax.tree.map(jnp.asarray, new.proposals)))
-    z = new.center + offered @ new.frame.T
-    again = np.linalg.solve(old.frame, (z - old.center).T).T
+    proposed = np.asarray(jax.vmap(draw, (0, None))(keys, jax.tree.map(jnp.asarray, new.mixture)))
+    z = new.location + proposed @ new.factor.T
+    again = np.linalg.solve(old.factor, (z - old.location).T).T
     assert np.mean(np.abs(again - 8.0).max(axis=1) < 1.0) == pytest.approx(0.2, abs=0.06)
 
 
@@ -284,27 +288,27 @@ def test_what_is_no_mode_but_has_a_share_is_found():
         first = jax.tree.map(lambda array: jnp.asarray(array[0]), problem.bins)
         z = jax.jit(jax.vmap(drawn, (0, None)))(jax.random.split(jax.random.key(0), 200_000), first)
         both = jax.jit(lambda bin: jax.lax.map(lambda z: weighed(z, bin), z, batch_size=1000))
-        share, offered = [], []
+        share, proposed = [], []
         for i in range(len(g2)):
             bin = jax.tree.map(lambda array, i=i: jnp.asarray(array[i]), problem.bins)
             log, fast = map(np.array, both(bin))
             weight = np.exp(log - log.max())
             share.append(np.sum(weight * (fast > 100.0)) / np.sum(weight))
             one = jax.tree.map(lambda array, i=i: array[i], estimates)
-            kernels = jnp.asarray(one.center + one.proposals.centers.T @ one.frame.T)
-            offered.append(np.mean(np.array(jax.vmap(lambda z, bin=bin: weighed(z, bin)[1])(kernels)) > 100.0))
+            kernels = jnp.asarray(one.location + one.mixture.kernels.T @ one.factor.T)
+            proposed.append(np.mean(np.array(jax.vmap(lambda z, bin=bin: weighed(z, bin)[1])(kernels)) > 100.0))
     assert np.mean(share) > 0.05
-    np.testing.assert_allclose(offered, share, atol=0.07)
+    np.testing.assert_allclose(proposed, share, atol=0.07)
 
 
-def test_ellipses_find_the_arms_of_a_posterior():
+def test_components_find_the_arms_of_a_posterior():
     """Draws of four thin normals, two of them crossed: the components' likelihood is that of the truth."""
     rng = np.random.default_rng(2)
     means = np.array([[0.0, 0.0], [0.0, 0.0], [3.0, 1.0], [-2.0, 2.0]])
     widths = np.array([[1.0, 0.01], [0.01, 1.0], [0.02, 0.5], [0.5, 0.02]])
     which = rng.integers(4, size=4000)
     u = means[which] + widths[which] * rng.standard_normal((4000, 2))
-    found = fit_ellipses(u[:2000])
+    found = fit_components(u[:2000])
     by_component = [stats.multivariate_normal(m, f @ f.T).logpdf(u[2000:]) for m, f in zip(*found[:2], strict=True)]
     true = [stats.norm.logpdf(u[2000:], m, w).sum(axis=1) for m, w in zip(means, widths, strict=True)]
     masses = found.log_masses - special.logsumexp(found.log_masses)
@@ -312,20 +316,21 @@ def test_ellipses_find_the_arms_of_a_posterior():
     assert got > special.logsumexp(true, axis=0).mean() - np.log(4.0) - 0.1
 
 
-def test_ellipses_are_told_apart_by_the_first_coordinates():
-    """They are those of these coordinates alone, each with the mean and the covariance of its draws in the others."""
+def test_responsibilities_use_only_the_first_coordinates():
+    """Components are those of these coordinates alone, each with the mean and the covariance of its draws in the
+    others."""
     rng = np.random.default_rng(3)
     arms = np.stack([np.repeat([-3.0, 3.0], 500), rng.standard_normal(1000)], axis=1)
     arms[:, 0] += 0.1 * rng.standard_normal(1000)
     others = np.stack([0.5 * arms[:, 0], rng.choice([-5.0, 5.0], 1000)], axis=1) + rng.standard_normal((1000, 2))
-    found, alone = fit_ellipses(np.concatenate([arms, others], axis=1), first=2), fit_ellipses(arms)
-    assert len(found.middles) == len(alone.middles) == 16
-    np.testing.assert_allclose(found.middles[:, :2], alone.middles, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(found.frames[:, :2, :2], alone.frames, rtol=1e-6, atol=1e-6)
+    found, alone = fit_components(np.concatenate([arms, others], axis=1), first=2), fit_components(arms)
+    assert len(found.locations) == len(alone.locations) == 16
+    np.testing.assert_allclose(found.locations[:, :2], alone.locations, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.factors[:, :2, :2], alone.factors, rtol=1e-6, atol=1e-6)
     masses = special.softmax(found.log_masses)
-    covariances = found.frames @ found.frames.swapaxes(1, 2)
-    mean = masses @ found.middles
-    spread = np.einsum("k,kij->ij", masses, covariances + _squares(found.middles - mean))
+    covariances = found.factors @ found.factors.swapaxes(1, 2)
+    mean = masses @ found.locations
+    spread = np.einsum("k,kij->ij", masses, covariances + _squares(found.locations - mean))
     np.testing.assert_allclose(spread, np.cov(np.concatenate([arms, others], axis=1).T, bias=True), atol=0.02)
 
 
@@ -334,30 +339,30 @@ def _squares(rows):
 
 
 @pytest.mark.parametrize("count", [1, 7, 200])
-def test_ellipses_of_few_draws_are_whole(count):
-    found = fit_ellipses(np.random.default_rng(0).standard_normal((count, 3)))
-    assert len(found.middles) == max(1, min(16, count // 30))
+def test_components_of_few_draws_are_finite(count):
+    found = fit_components(np.random.default_rng(0).standard_normal((count, 3)))
+    assert len(found.locations) == max(1, min(16, count // 30))
     assert all(np.isfinite(part).all() for part in found)
-    assert np.all(np.diagonal(found.frames, axis1=1, axis2=2) > 0.0)
+    assert np.all(np.diagonal(found.factors, axis1=1, axis2=2) > 0.0)
 
 
-def test_a_mode_that_is_nowhere_takes_nothing_from_the_global_moves():
-    """A component without a frame is left out; the density of the others is a number."""
+def test_a_mode_that_is_nowhere_takes_nothing_from_the_mixture():
+    """A component without a factor is left out; the density of the others is a number."""
     rng = np.random.default_rng(0)
-    middles, frames = np.zeros((3, 2)), np.repeat(np.eye(2)[None], 3, axis=0)
-    middles[1] = frames[1] = np.nan
-    made = mixture(rng.standard_normal((CENTERS, 2)), Ellipses(middles, frames, np.array([0.0, np.nan, 1.0])), 0.5)
+    locations, factors = np.zeros((3, 2)), np.repeat(np.eye(2)[None], 3, axis=0)
+    locations[1] = factors[1] = np.nan
+    made = mixture(rng.standard_normal((KERNELS, 2)), Components(locations, factors, np.array([0.0, np.nan, 1.0])), 0.5)
     assert np.isfinite(log_density(jnp.zeros(2), jax.tree.map(jnp.asarray, made)))
-    assert made.edges[CENTERS] == made.edges[CENTERS + 1]
+    assert made.cumulative[KERNELS] == made.cumulative[KERNELS + 1]
 
 
-def test_global_moves_come_from_the_density_they_state(easy):
+def test_proposals_come_from_the_density_that_is_stated(easy):
     """Importance weights of one normal against the mixture's draws have the mean that the normal's integral says, up to
     the constant that the density leaves out: the same for two normals."""
     *_, estimates = easy
-    proposals = jax.tree.map(lambda array: jnp.asarray(array[4]), estimates.proposals)
+    proposals = jax.tree.map(lambda array: jnp.asarray(array[4]), estimates.mixture)
     with jax.enable_x64(True):
-        u = jax.vmap(lambda key: propose(key, proposals))(jax.random.split(jax.random.key(0), 40_000))
+        u = jax.vmap(lambda key: draw(key, proposals))(jax.random.split(jax.random.key(0), 40_000))
         log_q = jax.vmap(lambda u: log_density(u, proposals))(u)
         means = []
         for shift, width in ((0.0, 1.0), (0.7, 0.5)):

@@ -85,7 +85,7 @@ def hierarchical():
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_joint_sample, "WARMUP", {True: 100, False: 100})
-        patch.setattr(_joint_sample, "THINNINGS", (1,))
+        patch.setattr(_joint_sample, "LONGEST", 1)
         return bayesfit.fit(data(rate, beta), noise="stated", across=across, draws=20, chains=2)
 
 

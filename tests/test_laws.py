@@ -21,8 +21,6 @@ from scipy.stats import kstest, norm, skewnorm
 from uniformity import p_value
 
 import bayesfit
-from bayesfit.api import law as _two_stage
-from bayesfit.api.law import Sampler, second_stage
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.diagnose.law_verdict import Fitted, judge, residuals_of
 from bayesfit.modelling.laws import LAWS, Law, get_law
@@ -30,11 +28,13 @@ from bayesfit.posterior import bin_likelihood as _bin_likelihood
 from bayesfit.posterior import sinh_arcsinh as _sinh_arcsinh
 from bayesfit.posterior.bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered
 from bayesfit.posterior.pooling import parse_across
+from bayesfit.posterior.second_stage import SecondStage
 from bayesfit.posterior.sinh_arcsinh import SinhArcsinh
 from bayesfit.result.datasets import joined
 from bayesfit.result.law_result import grid
 from bayesfit.result.plots import plot_law
 from bayesfit.result.units import in_units
+from bayesfit.sample.law_nuts import TARGET_ACCEPT, WARMUP, LawSampler
 
 TAU = np.geomspace(1e-5, 1.0, 40)
 Q = np.geomspace(0.002, 0.02, 8)
@@ -650,18 +650,18 @@ def test_calibrated():
     """Ranks of the truth among the draws, over sets simulated from the prior, are uniform."""
     sets, kept, thin = 100, 99, 4
     q, width = grid(Q), np.geomspace(0.03, 0.3, Q.size)
-    program = second_stage(get_law("power_law"), True, True, None, None)
-    sampler = Sampler(program, kept, 1)
+    program = SecondStage(get_law("power_law"), scatter=True).program(logarithmic=True)
+    sampler = LawSampler(program, kept, 1)
     drawn = sampler.prior(jax.random.PRNGKey(5), q, TAU, normals(np.zeros(Q.size), width))
     truths = {name: np.asarray(values[:sets, None]) for name, values in drawn.items()}
     x = np.log(truths["rate_middle"]) + truths["n"] * np.log(Q / np.sqrt(Q[0] * Q[-1]))
     x = x + np.hypot(truths["scatter"], width) * np.random.default_rng(6).standard_normal(x.shape)
-    kernel = NUTS(program, dense_mass=True, target_accept_prob=_two_stage.TARGET_ACCEPT)
-    mcmc = MCMC(kernel, num_warmup=_two_stage.WARMUP, num_samples=kept * thin, thinning=thin, progress_bar=False)
+    kernel = NUTS(program, dense_mass=True, target_accept_prob=TARGET_ACCEPT)
+    mcmc = MCMC(kernel, num_warmup=WARMUP, num_samples=kept * thin, thinning=thin, progress_bar=False)
 
     def one(key, x):
         data = (q, TAU, normals(x, width))
-        starts, _ = sampler._find_starts(key, *data)
+        starts, _ = sampler.modes(key, *data)
         mcmc.run(key, *data, init_params=jax.tree.map(lambda z: z[0], starts))
         return {name: mcmc.get_samples()[name] for name in truths}
 

@@ -1,4 +1,5 @@
-"""The NUTS of many chains side by side: against NumPyro's kernel in distribution, against closed forms, and by its own rules."""
+"""NUTS of many chains side by side: against NumPyro's kernel in distribution, against closed forms, and by its own
+rules."""
 
 from functools import partial
 
@@ -42,9 +43,7 @@ def point_at(u, potential):
 
 def full_tree(key, point, step_size, potential, depth=DEPTH):
     tree = new_tree(key, point, depth)
-    return jax.lax.while_loop(
-        lambda tree: ~tree.ended, lambda tree: with_leaf(tree, step_size, potential, depth), tree
-    )
+    return jax.lax.while_loop(lambda tree: ~tree.ended, lambda tree: with_leaf(tree, step_size, potential, depth), tree)
 
 
 def with_leaf(tree, step_size, potential, depth=DEPTH):

@@ -27,6 +27,7 @@ from bayesfit.sample.draws import Schedule
 from bayesfit.sample.least_squares import point_estimates
 from bayesfit.sample.scheduler import sample_bins
 from bayesfit.sample.starts import estimate_bins
+from bayesfit.sample.target import BinTargets
 
 DELAYS = 61  # one padded length, so that the tests share compiled programs
 LARGEST_Z = 4.0
@@ -222,11 +223,11 @@ def chains_of(data, schedule):
     """Draws of one schedule."""
     with jax.enable_x64(True):
         problem = prepare(data)
-        keys = bin_keys(3, problem.identity)
+        bins = BinTargets(problem.posterior, problem.bins, bin_keys(3, problem.identity))
         report, stop = (lambda _: None), Stop()
-        points = point_estimates(problem.posterior, problem.bins, keys, report, stop)
-        estimates = estimate_bins(problem.posterior, problem.bins, points, keys, schedule.chains, report, stop)
-        return sample_bins(problem.posterior, problem.bins, estimates, keys, schedule, report, stop)
+        points = point_estimates(problem.posterior, problem.bins, bins.keys, report, stop)
+        estimates = estimate_bins(bins, points, schedule.chains, report, stop)
+        return sample_bins(bins, estimates, schedule, report, stop)
 
 
 def test_fewer_draws_are_the_first_of_more(hard):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import bayesfit
-from bayesfit.sample import scheduler as _sample
-from bayesfit.sample.draws import Look, Schedule
-from bayesfit.sample.scheduler import Flight
+from bayesfit.sample.draws import Assessment, Schedule
+from bayesfit.sample.escalation import STEPS
+from bayesfit.sample.loop import Run
+from bayesfit.sample.scheduler import Scheduler
 
 
 @pytest.fixture(scope="module")
@@ -37,22 +38,22 @@ def test_a_target_beyond_the_draws_is_no_reason_to_stop_early(hard, target):
 
 def test_draws_that_were_enough_are_not_given_up_for_worse(hard, monkeypatch):
     """A chain sticks as soon as the draws are those that end a bin at a target of 400, and in every later attempt."""
-    data, enough, kept = hard.isel(q_bin=[1]), Look.reaches, Flight.kept
+    data, enough, kept = hard.isel(q_bin=[1]), Assessment.reaches, Run.kept
     low = bayesfit.fit(data, draws=500)
     sticking = []
 
-    def reaches(look, ess):
-        sticking.append(enough(look, 400.0))
-        return enough(look, ess)
+    def reaches(assessment, ess):
+        sticking.append(enough(assessment, 400.0))
+        return enough(assessment, ess)
 
-    def stuck(flight, schedule):
-        table = kept(flight, schedule)
+    def stuck(run, schedule):
+        table = kept(run, schedule)
         table[1 if any(sticking) else 4 :] = table[0, 0]
         return table
 
-    monkeypatch.setattr(Look, "reaches", reaches)
-    monkeypatch.setattr(Flight, "kept", stuck)
-    monkeypatch.setattr(_sample, "PATIENCE", (500,) * 7)
+    monkeypatch.setattr(Assessment, "reaches", reaches)
+    monkeypatch.setattr(Run, "kept", stuck)
+    monkeypatch.setattr(Scheduler, "steps", tuple(step._replace(transitions=500) for step in STEPS))
     high = bayesfit.fit(data, draws=500, target_ess=1000.0)
     assert len(sticking) > 2, "the first draws were what the target wants: make it higher"
     np.testing.assert_array_equal(high.posterior.rate.values, low.posterior.rate.values)
@@ -77,28 +78,29 @@ def test_what_so_many_draws_may_have(draws, target, fixed, reachable):
     assert (schedule.fixed, schedule.reachable) == (fixed, reachable)
 
 
-def look(rhat=1.0, ess=500.0, diverging=0.0, last=False):
-    """A look at independent draws that are given another R-hat and effective sample size."""
+def assessed(rhat=1.0, ess=500.0, diverging=0.0, last=False):
+    """The assessment of independent draws, with another R-hat and effective sample size put in."""
     draws = np.random.default_rng(0).standard_normal((1, 4, 500))
-    leaps = {
+    stats = {
+        "potential": np.zeros((4, 500)),
         "n_steps": np.ones((4, 500)),
         "independence_accepted": np.zeros((4, 500)),
         "diverging": np.full((4, 500), diverging),
     }
-    found = Look.at(draws, leaps, 63, last)._replace(ess=ess, convergence=(rhat, ess, ess))
-    return found._replace(enough=found.reaches(400.0) and (last or found.calm))
+    found = Assessment.of(draws, stats, 6, last)._replace(ess=ess, convergence=(rhat, ess, ess))
+    return found._replace(enough=found.reaches(400.0) and (last or found.untroubled))
 
 
-def test_what_spoils_a_bin():
-    assert look(ess=399.0).spoils(look())
-    assert look(rhat=1.02, ess=2000.0).spoils(look())
-    assert look(ess=450.0).spoils(look())
-    assert look(ess=900.0, diverging=1.0).spoils(look())
-    assert look(ess=900.0, diverging=1.0, last=True).spoils(look())
-    assert not look(ess=900.0).spoils(look())
-    assert not look(ess=900.0).spoils(look(diverging=1.0, last=True))
+def test_what_is_worse_than_enough():
+    assert assessed(ess=399.0).is_worse_than(assessed())
+    assert assessed(rhat=1.02, ess=2000.0).is_worse_than(assessed())
+    assert assessed(ess=450.0).is_worse_than(assessed())
+    assert assessed(ess=900.0, diverging=1.0).is_worse_than(assessed())
+    assert assessed(ess=900.0, diverging=1.0, last=True).is_worse_than(assessed())
+    assert not assessed(ess=900.0).is_worse_than(assessed())
+    assert not assessed(ess=900.0).is_worse_than(assessed(diverging=1.0, last=True))
 
 
-def test_what_was_not_enough_spoils_nothing():
-    for before in (None, look(ess=300.0), look(rhat=1.02), look(diverging=1.0)):
-        assert not look(rhat=2.0, ess=10.0).spoils(before)
+def test_nothing_is_worse_than_what_was_not_enough():
+    for before in (None, assessed(ess=300.0), assessed(rhat=1.02), assessed(diverging=1.0)):
+        assert not assessed(rhat=2.0, ess=10.0).is_worse_than(before)

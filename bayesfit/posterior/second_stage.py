@@ -32,8 +32,8 @@ Program = Callable[..., None]
 
 @dataclass(frozen=True)
 class SecondStage:
-    """A law and what a user asks of it: whether bins `scatter` about it, and priors and fixed values by the names of the
-    law's parameters, or "scatter"."""
+    """A law and what a user asks of it: whether bins `scatter` about it, and priors and fixed values by the names of
+    the law's parameters, or "scatter"."""
 
     law: Law
     scatter: bool
@@ -46,8 +46,8 @@ class SecondStage:
         return f"law {self.law.name!r}"
 
     def program(self, logarithmic: bool) -> Program:
-        """The program `(q, tau, likelihood)`, for bins whose x is `logarithmic` or not; `likelihood` is that of the bins
-        at the first of `q`.
+        """The program `(q, tau, likelihood)`, for bins whose x is `logarithmic` or not; `likelihood` is that of the
+        bins at the first of `q`.
 
         Raises:
             SettingsError: a prior or a value cannot be read.

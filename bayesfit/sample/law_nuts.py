@@ -61,7 +61,9 @@ class LawSampler:
         large = LargeTarget(self._target_of(modes), data, int(data[-1].centre.shape[0]))
         driver = NumPyroNuts(large, _start(large, modes), _chain_keys(sampling, self.chains), self.schedule, PLAN)
         sample_until_reached(driver, lambda progress: None, Stop())
-        return driver.values(), statistics(driver.kept, driver.size)
+        stats = statistics(driver.kept, driver.size)
+        whole = {"n_steps": stats["n_steps"].astype(int), "diverging": stats["diverging"].astype(bool)}
+        return driver.values(), stats | whole
 
     def _target_of(self, modes: Values) -> Target:
         """The program's posterior as one target, whose positions are its sites' coordinates in order of their names."""
@@ -101,7 +103,7 @@ class LawSampler:
         return starts, jnp.isfinite(energies[lowest])
 
     def _refined(self, z: Values, data: Any) -> tuple[Values, Float[Array, ""]]:
-        """The mode reached from a position by BFGS, and the potential there; the position itself where that is lower."""
+        """The mode reached from a position by BFGS, or the position itself where that is lower; and the potential."""
 
         def energy(z: Values, _: Any = None) -> Float[Array, ""]:
             return potential_energy(self.program, data, {}, z)

@@ -56,19 +56,10 @@ class NumPyroNuts:
     that are kept, and `thin` how many transitions there are for each."""
 
     def __init__(
-        self,
-        large: LargeTarget,
-        start: Start,
-        keys: UInt32[np.ndarray, "chain 2"],
-        schedule: Schedule,
-        plan: Plan,
+        self, large: LargeTarget, start: Start, keys: UInt32[np.ndarray, "chain 2"], schedule: Schedule, plan: Plan
     ) -> None:
-        self.large, self.preconditioner, self.schedule, self.size = (
-            large,
-            start.preconditioner,
-            schedule,
-            start.u.shape[1],
-        )
+        self.large, self.preconditioner, self.schedule = large, start.preconditioner, schedule
+        self.size = large.target.size
         step = Step("NumPyro's NUTS", TREE_DEPTH, schedule.target_accept, plan.longest * schedule.draws, last=True)
         self.steps = (step,)
         self.adaptation = Adaptation(schedule.warmup, schedule.target_accept, plan.dense, plan.as_site)

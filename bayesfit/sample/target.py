@@ -25,8 +25,8 @@ class Target:
     gives the constrained values there, those that have to be drawn included, by the names of the parameters, `names`
     among them. `data` is whatever the two take beside the position, a pytree of arrays, so that one compiled program
     serves all data of one shape. `identity` says in words what the functions are made of, None where that is not known;
-    the functions themselves are left out of `repr`, which names compiled programs on disk. `kept_on_disk` is False for a
-    large target whose programs are only kept in this process, where `jax.jit` compiles them.
+    the functions themselves are left out of `repr`, which names compiled programs on disk. `kept_on_disk` is False for
+    a large target whose programs are only kept in this process, where `jax.jit` compiles them.
     """
 
     size: int

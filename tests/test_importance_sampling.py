@@ -12,23 +12,25 @@ from bayesfit.compute.devices import gather, place, take
 from bayesfit.compute.keys import bin_keys
 from bayesfit.compute.work import Stop
 from bayesfit.posterior.prepare import prepare
-from bayesfit.sample.chains import SHORTEST_TREE_DEPTH
+from bayesfit.sample.escalation import SHORTEST_TREE_DEPTH
 from bayesfit.sample.importance_sampling import (
     CLOUD,
-    FREEDOM,
-    MORE,
-    Sample,
-    Survey,
-    _joined,
-    _weights,
+    FirstStage,
     count_and_size,
-    ellipses_of,
-    enlarged,
-    surveying,
-    weighed,
+    first_stages,
 )
-from bayesfit.sample.independence import Ellipses, drawn, log_densities
+from bayesfit.sample.importance_weights import (
+    MORE_POINTS,
+    Batch,
+    WeightedPoints,
+    _joined,
+    adapted,
+    fitted_components,
+    weighted,
+)
 from bayesfit.sample.least_squares import point_estimates
+from bayesfit.sample.mixture import FREEDOM, Components, draw_points, log_densities
+from bayesfit.sample.modes import Modes
 
 PRIORS = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
 TAU = np.geomspace(1e-3, 10.0, 40)
@@ -43,7 +45,7 @@ def one_decay():
 
 @pytest.fixture(scope="module")
 def fitted_with_two():
-    """One decay fitted with two: posterior, bins, surveys and samples."""
+    """One decay fitted with two: posterior, bins, first stages and weighted points."""
     data = one_decay()
     with jax.enable_x64(True):
         problem = prepare(data, "double_exponential", "stated")
@@ -52,10 +54,11 @@ def fitted_with_two():
         _, *shape = count_and_size(posterior, points)
         u = np.stack([np.random.default_rng((*key, _keys.NEAR_MODES)).standard_t(FREEDOM, shape) for key in keys])
         index = np.arange(len(keys))
-        parts = surveying(posterior)(*(place(a, 1) for a in (take(bins, index), points.starts, points.scouts, u)))
-        surveys = [jax.tree.map(lambda array, row=row: array[row], gather(parts)) for row in index]
+        arguments = take(bins, index), points.starts, points.prior_draws, u
+        parts = first_stages(posterior)(*(place(argument, 1) for argument in arguments))
+        first = [jax.tree.map(lambda array, row=row: array[row], gather(parts)) for row in index]
         randoms = [np.random.default_rng(row) for row in index]
-        return posterior, bins, surveys, enlarged(posterior, bins, points.scouts, surveys, randoms, 1)
+        return posterior, bins, first, adapted(posterior, Batch(bins, points.prior_draws, 1), first, randoms)
 
 
 def shares_of_fast(posterior, bins, count):
@@ -113,56 +116,60 @@ def test_a_posterior_of_which_all_is_known_keeps_its_draws(exact):
 
 def test_all_points_are_weighed_over_all_that_they_were_drawn_from(fitted_with_two):
     """Weights after two rounds are those of one mixture, put together here from SciPy's densities."""
-    _, _, surveys, _ = fitted_with_two
-    found = surveys[3]
+    _, _, first, _ = fitted_with_two
+    found = first[3]
     rng = np.random.default_rng(0)
-    sample, mixtures = weighed(found), []
+    sample, mixtures = weighted(found), []
     prior_densities, rows = [found.prior_densities], []
     for _ in range(2):
-        mixtures.append(ellipses_of(found, sample, 3))
-        points = drawn(rng, mixtures[-1], MORE)
-        prior_densities.append(rng.normal(-10.0, 1.0, MORE))
+        mixtures.append(fitted_components(found.modes, sample, 3))
+        points = draw_points(rng, mixtures[-1], MORE_POINTS)
+        prior_densities.append(rng.normal(-10.0, 1.0, MORE_POINTS))
         sample = _joined(
-            sample, found, mixtures, (points, rng.normal(found.potentials.min(), 1.0, MORE), prior_densities[-1])
+            sample,
+            found,
+            mixtures,
+            (points, rng.normal(found.modes.potential.min(), 1.0, MORE_POINTS), prior_densities[-1]),
         )
-    scouts = len(found.points) - CLOUD * len(found.modes)
-    rows.append(np.log(scouts) + np.concatenate(prior_densities))
-    for mode, frame in zip(found.modes, found.frames, strict=True):
-        u = np.linalg.solve(frame, (sample.points - mode).T)
-        rows.append(np.log(CLOUD) + stats.t(4).logpdf(u).sum(axis=0) - np.linalg.slogdet(frame)[1])
+    prior_draws = len(found.points) - CLOUD * len(found.modes.z)
+    rows.append(np.log(prior_draws) + np.concatenate(prior_densities))
+    for mode, factor in zip(found.modes.z, found.modes.factor, strict=True):
+        u = np.linalg.solve(factor, (sample.points - mode).T)
+        rows.append(np.log(CLOUD) + stats.t(4).logpdf(u).sum(axis=0) - np.linalg.slogdet(factor)[1])
     for each in mixtures:
         shares = special.softmax(each.log_masses)
-        for middle, frame, share in zip(each.middles, each.frames, shares, strict=True):
-            density = stats.multivariate_t(middle, frame @ frame.T, 4).logpdf(sample.points)
-            rows.append(np.log(MORE * share) + density)
-    expected = special.softmax(-sample.heights - special.logsumexp(rows, axis=0))
+        for location, factor, share in zip(each.locations, each.factors, shares, strict=True):
+            density = stats.multivariate_t(location, factor @ factor.T, 4).logpdf(sample.points)
+            rows.append(np.log(MORE_POINTS * share) + density)
+    expected = special.softmax(-sample.potentials - special.logsumexp(rows, axis=0))
     np.testing.assert_allclose(sample.weights, expected, rtol=1e-6, atol=1e-15)
 
 
-def test_ellipses_are_drawn_from_with_the_density_they_state():
+def test_components_are_drawn_from_with_the_density_they_state():
     """The mean of a normal's density over the mixture's is 1, and each component has its share."""
-    middles, frames = np.array([[0.0, 0.0], [6.0, 1.0]]), np.array([[[1.0, 0.0], [0.5, 0.3]], [[0.2, 0.0], [0.0, 2.0]]])
-    ellipses = Ellipses(middles, frames, np.log([3.0, 1.0]) + 50.0)
-    u = drawn(np.random.default_rng(0), ellipses, 40_000)
+    locations = np.array([[0.0, 0.0], [6.0, 1.0]])
+    factors = np.array([[[1.0, 0.0], [0.5, 0.3]], [[0.2, 0.0], [0.0, 2.0]]])
+    components = Components(locations, factors, np.log([3.0, 1.0]) + 50.0)
+    u = draw_points(np.random.default_rng(0), components, 40_000)
     assert np.mean(u[:, 0] > 4.0) == pytest.approx(0.25, abs=0.02)
-    for middle, frame in zip(middles, frames, strict=True):
-        ratio = np.exp(stats.multivariate_normal(middle, frame @ frame.T).logpdf(u) - log_densities(u, ellipses))
+    for location, factor in zip(locations, factors, strict=True):
+        ratio = np.exp(stats.multivariate_normal(location, factor @ factor.T).logpdf(u) - log_densities(u, components))
         assert abs(ratio.mean() - 1.0) < 4.5 * ratio.std() / np.sqrt(len(u))
 
 
-@pytest.mark.parametrize("heights", [1e9, np.nan, np.inf])
-def test_a_survey_of_next_to_nothing_still_ends(heights):
+@pytest.mark.parametrize("potential", [1e9, np.nan, np.inf])
+def test_importance_sampling_of_next_to_nothing_still_ends(potential):
     """One point with all the weight, or none with any: proposals are numbers."""
     points = np.random.default_rng(0).standard_normal((500, 3))
-    values = np.full(500, heights)
-    if heights == 1e9:
+    values = np.full(500, potential)
+    if potential == 1e9:
         values[3] = 0.0
-    frames = np.repeat(np.eye(3)[None], 5, axis=0)
-    found = Survey(points[:5], frames, np.zeros(5), points, values, np.zeros(500))
+    factors = np.repeat(np.eye(3)[None], 5, axis=0)
+    found = FirstStage(Modes(points[:5], factors, np.zeros(5)), points, values, np.zeros(500))
     with np.errstate(all="ignore"):
-        sample = Sample(points, values, np.zeros(500), _weights(values, np.zeros(500)))
-        ellipses = ellipses_of(found, sample, 3)
-        u = drawn(np.random.default_rng(0), ellipses, 10)
-        assert not sample.tells_the_whole
+        sample = WeightedPoints.of(points, values, np.zeros(500))
+        components = fitted_components(found.modes, sample, 3)
+        u = draw_points(np.random.default_rng(0), components, 10)
+        assert not sample.enough_for_mixture
         assert np.isfinite(u).all()
-        assert np.isfinite(log_densities(u, ellipses)).all()
+        assert np.isfinite(log_densities(u, components)).all()
