@@ -20,7 +20,6 @@ import numpyro.distributions as dist
 
 from bayesfit.compute.devices import on_one_device, program_for
 from bayesfit.compute.errors import SettingsError
-from bayesfit.compute.keys import AMPLITUDES, key_for
 from bayesfit.modelling.priors import Prior, build
 from bayesfit.posterior.coordinates import Coordinates, Override, Values
 from bayesfit.posterior.density import Bin, Posterior
@@ -174,18 +173,6 @@ def program_of(function: Any, joint: Joint, *arguments: Any, static: tuple[Any, 
 
 def _with(bins: Bin, values: Values) -> Bin:
     return bins._replace(fixed={**bins.fixed, **values})
-
-
-def draw_all(joint: Joint, vectors: Any, bin_keys: Any, key_data: Any) -> tuple[Values, Values]:
-    """`Joint.draw` at vectors (draw, dimension): arrays (draw, ...)."""
-
-    def one(arguments: tuple[Any, Any]) -> tuple[Values, Values]:
-        vector, number = arguments
-        each = jax.vmap(lambda key: key_for(key, AMPLITUDES, number))(bin_keys)
-        key = jax.random.fold_in(jax.random.wrap_key_data(key_data), number)
-        return joint.draw(joint.point(vector), each, key)
-
-    return jax.lax.map(one, (vectors, jnp.arange(len(vectors))), batch_size=32)
 
 
 def joint_posterior(

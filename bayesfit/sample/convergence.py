@@ -1,8 +1,8 @@
 """R-hat and effective sample size of many series at once, in NumPy.
 
-Definitions of Vehtari et al., Bayesian Analysis 16, 667 (2021), as ArviZ computes them one series after another; the
-tests hold the two together. Arrays have shape (..., chain, draw). A constant series has R-hat NaN, and fewer than 8
-draws a chain have no effective sample size.
+The definitions are those of Vehtari et al., Bayesian Analysis 16, 667 (2021), which ArviZ computes for one series after
+another; tests compare the two. The R-hat of a constant series is NaN, and so is the effective sample size of fewer than
+8 draws per chain.
 """
 
 from __future__ import annotations
@@ -10,54 +10,56 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from jaxtyping import Float, Int
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtri
 
-Array = np.ndarray
+Series = Float[np.ndarray, "*any chain draw"]
+Numbers = Float[np.ndarray, "*any"]
 
 
-def worst(x: Array) -> tuple[float, float, float]:
+def worst(x: Float[np.ndarray, "series chain draw"]) -> tuple[float, float, float]:
     """The largest R-hat, and the smallest bulk and tail effective sample size, of series (series, chain, draw)."""
     scores = _rank_normal(_split(x))
     return float(np.max(_rhat(x, scores))), float(np.min(_ess(scores))), float(np.min(ess_tail(x)))
 
 
-def rhat(x: Array) -> Array:
-    """The larger of rank-normalised split R-hat and folded rank-normalised split R-hat; (...)."""
+def rhat(x: Series) -> Numbers:
+    """The larger of rank-normalised split R-hat and folded rank-normalised split R-hat."""
     return _rhat(x, _rank_normal(_split(x)))
 
 
-def _rhat(x: Array, scores: Array) -> Array:
-    """The same where the normal scores of the halves are known."""
+def _rhat(x: Series, scores: Series) -> Numbers:
+    """The same, given the normal scores of the half chains."""
     split = _split(x)
     folded = np.abs(split - np.median(split, axis=(-2, -1), keepdims=True))
     return np.maximum(_plain_rhat(scores), _plain_rhat(_rank_normal(folded)))
 
 
-def ess_bulk(x: Array) -> Array:
-    """Effective sample size of the rank-normalised series; (...)."""
+def ess_bulk(x: Series) -> Numbers:
+    """Effective sample size of the rank-normalised series."""
     return _ess(_rank_normal(_split(x)))
 
 
-def ess_mean(x: Array) -> Array:
-    """Effective sample size of the mean of the series as it is; (...)."""
+def ess_mean(x: Series) -> Numbers:
+    """Effective sample size of the mean of the series as it is."""
     return _ess(_split(x))
 
 
-def ess_tail(x: Array) -> Array:
-    """The smaller effective sample size of the 5 % and the 95 % quantile; (...)."""
+def ess_tail(x: Series) -> Numbers:
+    """The smaller effective sample size of the 5 % and the 95 % quantile."""
     levels = np.quantile(x, [0.05, 0.95], axis=(-2, -1), keepdims=True)
     ess = np.min(_ess(_split((x <= levels).astype(float))), axis=0)
     return np.where(np.isnan(x).any(axis=(-2, -1)), np.nan, ess)
 
 
-def _split(x: Array) -> Array:
+def _split(x: Series) -> Series:
     """Each chain as two halves, the middle draw of an odd number left out; (..., 2 chain, draw // 2)."""
     half = x.shape[-1] // 2
     return np.concatenate([x[..., :half], x[..., -half:]], axis=-2)
 
 
-def _rank_normal(x: Array) -> Array:
+def _rank_normal(x: Series) -> Series:
     """Normal scores of the ranks over all chains (Blom's offsets); equal values share their mean rank."""
     flat = x.reshape(*x.shape[:-2], -1)
     order = np.argsort(flat, axis=-1)
@@ -68,13 +70,16 @@ def _rank_normal(x: Array) -> Array:
 
 
 @lru_cache(maxsize=8)
-def _scores(count: int) -> Array:
-    """Normal score of every half rank: of rank r at place 2 r."""
+def _scores(count: int) -> Float[np.ndarray, " half_rank"]:
+    """Normal score of every half rank; that of rank r has the index 2 r."""
     return ndtri((np.arange(2 * count + 1) / 2 - 0.375) / (count + 0.25))
 
 
-def _twice_ranks(x: Array, order: Array) -> Array:
-    """Twice the ranks, from 1, of sorted values along the last axis, an integer also where values share a rank."""
+def _twice_ranks(
+    x: Float[np.ndarray, "*any draw"], order: Int[np.ndarray, "*any draw"]
+) -> Int[np.ndarray, "*any draw"]:
+    """Twice the ranks (from 1) along the last axis, of which `order` sorts the values: an integer also where values
+    share their mean rank."""
     ordered = np.take_along_axis(x, order, axis=-1)
     place = np.arange(x.shape[-1])
     rises = np.diff(ordered, axis=-1) != 0
@@ -87,7 +92,7 @@ def _twice_ranks(x: Array, order: Array) -> Array:
     return first + last + 2
 
 
-def _plain_rhat(x: Array) -> Array:
+def _plain_rhat(x: Series) -> Numbers:
     draws = x.shape[-1]
     between = draws * np.var(x.mean(axis=-1), axis=-1, ddof=1)
     within = np.var(x, axis=-1, ddof=1).mean(axis=-1)
@@ -95,7 +100,7 @@ def _plain_rhat(x: Array) -> Array:
         return np.sqrt((between / within + draws - 1) / draws)
 
 
-def _ess(x: Array) -> Array:
+def _ess(x: Series) -> Numbers:
     """Effective sample size by Geyer's initial monotone sequence (Stan reference manual, sec. 16.4)."""
     chains, draws = x.shape[-2:]
     covariance = _autocovariance(x).mean(axis=-2)
@@ -122,7 +127,7 @@ def _ess(x: Array) -> Array:
     return np.where(constant, float(size), ess)
 
 
-def _autocovariance(x: Array) -> Array:
+def _autocovariance(x: Series) -> Series:
     """Autocovariance of each chain at every lag, biased (divided by the number of draws)."""
     draws = x.shape[-1]
     length = next_fast_len(2 * draws)

@@ -28,8 +28,6 @@ PRIOR_DRAWS = 1000
 REFINING = 200  # steps of BFGS
 WORSE = 10.0  # nats above the best mode at which a chain begins at the best mode instead
 
-PLAN = Plan(dense=True, as_site=True)
-
 Values = dict[str, Array]
 
 
@@ -59,14 +57,17 @@ class LawSampler:
                 "the law has no likelihood at any draw of its prior", field="law", remedy="Widen its prior"
             )
         large = LargeTarget(self._target_of(modes), data, int(data[-1].centre.shape[0]))
-        driver = NumPyroNuts(large, _start(large, modes), _chain_keys(sampling, self.chains), self.schedule, PLAN)
+        driver = NumPyroNuts(
+            large, _start(large, modes), _chain_keys(sampling, self.chains), self.schedule, Plan(dense=True)
+        )
         sample_until_reached(driver, lambda progress: None, Stop())
         stats = statistics(driver.kept, driver.size)
         whole = {"n_steps": stats["n_steps"].astype(int), "diverging": stats["diverging"].astype(bool)}
         return driver.values(), stats | whole
 
     def _target_of(self, modes: Values) -> Target:
-        """The program's posterior as one target, whose positions are its sites' coordinates in order of their names."""
+        """The program's posterior as one target, whose positions hold its sites' coordinates in order of their
+        names."""
         if self._target is None:
             flat, by_name = ravel_pytree(jax.tree.map(lambda z: z[0], modes))
 
@@ -76,7 +77,8 @@ class LawSampler:
             def constrain(z: Float[Array, " param"], data: Any, _: Any) -> Values:
                 return constrain_fn(self.program, data, {}, by_name(z), return_deterministic=True)
 
-            self._target = Target(flat.size, tuple(sorted(modes)), potential, constrain, None, kept_on_disk=False)
+            names = tuple(sorted(modes))
+            self._target = Target(flat.size, names, potential, constrain, None, kept_on_disk=False, by_site=by_name)
         return self._target
 
     def _draw_prior(self, key: UInt32[Array, " 2"], *data: Any) -> Values:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, UInt32
 from numpyro.infer.hmc import hmc
 from numpyro.infer.util import ParamInfo
@@ -32,23 +33,20 @@ Vector = Float[Array, " param"]
 
 
 class Plan(NamedTuple):
-    """How a target is sampled: whether the mass matrix is dense; how many transitions per kept draw the longest chains
-    make; and whether the position is given to NumPyro as the value of a site, as where it samples a program: it then
-    draws other momenta."""
+    """How a target is sampled: whether the mass matrix is dense, and how many transitions per kept draw the longest
+    chains make."""
 
     dense: bool
     longest: int = 1
-    as_site: bool = False
 
 
 class Adaptation(NamedTuple):
     """How a kernel adapts: the transitions of the warm-up, the mean acceptance rate that the step size aims at, and
-    `dense` and `as_site` of the plan."""
+    whether the mass matrix is dense."""
 
     warmup: int
     target_accept: float
     dense: bool
-    as_site: bool
 
 
 class NumPyroNuts:
@@ -62,9 +60,9 @@ class NumPyroNuts:
         self.size = large.target.size
         step = Step("NumPyro's NUTS", TREE_DEPTH, schedule.target_accept, plan.longest * schedule.draws, last=True)
         self.steps = (step,)
-        self.adaptation = Adaptation(schedule.warmup, schedule.target_accept, plan.dense, plan.as_site)
+        self.adaptation = Adaptation(schedule.warmup, schedule.target_accept, plan.dense)
         first = start.u, start.potential, start.gradient, keys
-        self.state = _run(large.target, _begin, *first, static=(self.adaptation,), identity="NUTS")
+        self.state = _run(large.target, _begin, *first, static=(large.target, self.adaptation), identity="NUTS")
         self.run, self.ended, self.thin, self.worst_rhat = Run(0), False, 1, float("nan")
         self.run.restart(len(start.u), self.size + len(STATS))
         self.kept: Table = np.zeros((len(start.u), 0, self.size + len(STATS)))
@@ -130,30 +128,40 @@ def _jitted(function: Callable[..., Any], static: tuple[Any, ...]) -> Callable[.
     return jax.jit(lambda *arguments: function(*arguments, *static))
 
 
-def _kernel(adaptation: Adaptation, target: Target | None = None) -> tuple[Any, Any]:
+def _kernel(target: Target, adaptation: Adaptation) -> tuple[Any, Any]:
     """NumPyro's functions that begin a chain (u, potential, gradient, key), and that advance it."""
 
     def potential(data: Any, preconditioner: Preconditioner) -> Any:
-        assert target is not None
         return lambda u: target.potential(preconditioner.vector(_array(u)), data)
 
-    def site(u: Vector) -> Any:
-        return {"z": u} if adaptation.as_site else u
-
+    by_site = target.by_site or (lambda u: u)
     start, step = hmc(potential_fn_gen=lambda *args: potential(*args) if args else None, algo="NUTS")
-    blocks = [("z",)] if adaptation.dense and adaptation.as_site else adaptation.dense
+    blocks = [target.names] if adaptation.dense and target.by_site else adaptation.dense
 
     def begin(u: Vector, potential: Float[Array, ""], gradient: Vector, key: UInt32[Array, " 2"]) -> Any:
         options = {"target_accept_prob": adaptation.target_accept, "max_tree_depth": TREE_DEPTH}
-        first = ParamInfo(site(u), potential, site(gradient))
+        first = ParamInfo(by_site(u), potential, by_site(gradient))
         return start(first, adaptation.warmup, dense_mass=blocks, rng_key=key, **options)
 
     return begin, step
 
 
-def _array(u: Any) -> Float[Array, ...]:
-    """A position as an array, whether or not it is the value of a site."""
-    return jax.tree.leaves(u)[0]
+def _over_chains(target: Target, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one chain, over the leading axis of its arguments. Where the position has sites, a single chain is
+    no batch of one, for which XLA would round differently: NumPyro's own `MCMC` draws the same bits."""
+
+    def over(*arguments: Any) -> Any:
+        if target.by_site is None or len(jax.tree.leaves(arguments)[0]) > 1:
+            return jax.vmap(function)(*arguments)
+        made = function(*jax.tree.map(lambda array: array[0], arguments))
+        return jax.tree.map(lambda array: array[None], made)
+
+    return over
+
+
+def _array(u: Any) -> Vector:
+    """A position as an array, also where NumPyro has it by site."""
+    return ravel_pytree(u)[0]
 
 
 def _begin(
@@ -161,25 +169,27 @@ def _begin(
     potential: Float[Array, " chain"],
     gradient: Float[Array, "chain param"],
     keys: UInt32[Array, "chain 2"],
+    target: Target,
     adaptation: Adaptation,
 ) -> Any:
     """The chains' first states."""
-    begin, _ = _kernel(adaptation)
-    return jax.vmap(begin)(u, potential, gradient, keys)
+    begin, _ = _kernel(target, adaptation)
+    return _over_chains(target, begin)(u, potential, gradient, keys)
 
 
 def _advance(
     data: Any, preconditioner: Preconditioner, state: Any, target: Target, adaptation: Adaptation
 ) -> tuple[Any, dict[str, Array]]:
     """The chains' states after CHUNK transitions, and what was drawn on the way (chain, CHUNK, ...)."""
-    begin, step = _kernel(adaptation, target)
-    one_of = _array(state.z)[0], state.potential_energy[0], _array(state.z_grad)[0], jax.random.PRNGKey(0)
-    jax.eval_shape(begin, *one_of)  # `step` adapts as the last call of `begin` has said
+    begin, step = _kernel(target, adaptation)
+    first = jax.tree.map(lambda array: array[0], state)
+    of_first = _array(first.z), first.potential_energy, _array(first.z_grad), jax.random.PRNGKey(0)
+    jax.eval_shape(begin, *of_first)  # `step` adapts as the last call of `begin` has said
 
     def one(state: Any, _: None) -> tuple[Any, dict[str, Array]]:
-        state = jax.vmap(lambda chain: step(chain, model_args=(data, preconditioner)))(state)
+        state = _over_chains(target, lambda chain: step(chain, model_args=(data, preconditioner)))(state)
         return state, {
-            "u": _array(state.z),
+            "u": jax.vmap(_array)(state.z),
             "potential": state.potential_energy,
             "energy": state.energy,
             "n_steps": state.num_steps,

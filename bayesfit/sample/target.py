@@ -25,8 +25,11 @@ class Target:
     gives the constrained values there, those that have to be drawn included, by the names of the parameters, `names`
     among them. `data` is whatever the two take beside the position, a pytree of arrays, so that one compiled program
     serves all data of one shape. `identity` says in words what the functions are made of, None where that is not known;
-    the functions themselves are left out of `repr`, which names compiled programs on disk. `kept_on_disk` is False for
-    a large target whose programs are only kept in this process, where `jax.jit` compiles them.
+    the functions themselves are left out of `repr`, which names compiled programs on disk.
+
+    Two fields matter only to large targets. Programs that are not `kept_on_disk` are compiled by `jax.jit` for this
+    process. `by_site` splits a position into the coordinates of named sites where NumPyro is to move these, as it does
+    when it samples a program itself: it then draws momenta with other keys.
     """
 
     size: int
@@ -35,6 +38,7 @@ class Target:
     constrain: Constrain = field(repr=False)
     identity: str | None
     kept_on_disk: bool = True
+    by_site: Callable[[Float[Array, " param"]], dict[str, Array]] | None = field(default=None, repr=False)
 
 
 @lru_cache(maxsize=32)
