@@ -137,11 +137,11 @@ def _distance(values: Float[np.ndarray, "draw bin"], points: PointEstimate, name
     have."""
     if name not in points.solution.values:
         return np.zeros(len(values))
-    middle, sd = np.asarray(points.solution.values[name]), np.asarray(points.solution.sd[name])
-    if np.all(middle > 0) and np.all(values > 0):
-        values, middle, sd = np.log(values), np.log(middle), sd / middle
+    fitted, sd = np.asarray(points.solution.values[name]), np.asarray(points.solution.sd[name])
+    if np.all(fitted > 0) and np.all(values > 0):
+        values, fitted, sd = np.log(values), np.log(fitted), sd / fitted
     sd = np.where(np.isfinite(sd), np.maximum(sd, LEAST_SD), UNKNOWN_SD)
-    return np.sum(np.log1p(((values - middle) / sd) ** 2), axis=-1)
+    return np.sum(np.log1p(((values - fitted) / sd) ** 2), axis=-1)
 
 
 def _with_own(

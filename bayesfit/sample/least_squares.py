@@ -174,8 +174,8 @@ def given(posterior: Posterior, bin: Bin, key: Key[Array, ""]) -> PointEstimate:
     """The model's own starts as they are, not converged. An amplitude that they do not name but that is sampled under
     this noise model starts at the median of its prior."""
     prior_draws, prior_values = _from_prior(posterior, bin, key)
-    middle = {name: jnp.median(values) for name, values in prior_values.items()}
-    starts = [{**middle, **start, **bin.fixed} for start in posterior.model.starts]
+    medians = {name: jnp.median(values) for name, values in prior_values.items()}
+    starts = [{**medians, **start, **bin.fixed} for start in posterior.model.starts]
     points = jnp.stack([posterior.unconstrain_curve(values, bin) for values in starts])
     chi2 = chi2_at(posterior, bin, points)
     z = points[jnp.argmin(chi2)]

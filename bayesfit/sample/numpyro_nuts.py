@@ -61,8 +61,8 @@ class NumPyroNuts:
         step = Step("NumPyro's NUTS", TREE_DEPTH, schedule.target_accept, plan.longest * schedule.draws, last=True)
         self.steps = (step,)
         self.adaptation = Adaptation(schedule.warmup, schedule.target_accept, plan.dense)
-        first = start.u, start.potential, start.gradient, keys
-        self.state = _run(large.target, _begin, *first, static=(large.target, self.adaptation), identity="NUTS")
+        first = ParamInfo(start.u, start.potential, start.gradient)
+        self.state = _run(large.target, _begin, first, keys, static=(large.target, self.adaptation), identity="NUTS")
         self.run, self.ended, self.thin, self.worst_rhat = Run(0), False, 1, float("nan")
         self.run.restart(len(start.u), self.size + len(STATS))
         self.kept: Table = np.zeros((len(start.u), 0, self.size + len(STATS)))
@@ -129,18 +129,18 @@ def _jitted(function: Callable[..., Any], static: tuple[Any, ...]) -> Callable[.
 
 
 def _kernel(target: Target, adaptation: Adaptation) -> tuple[Any, Any]:
-    """NumPyro's functions that begin a chain (u, potential, gradient, key), and that advance it."""
+    """NumPyro's functions that begin a chain, and that advance it by a transition."""
 
     def potential(data: Any, preconditioner: Preconditioner) -> Any:
         return lambda u: target.potential(preconditioner.vector(_array(u)), data)
 
-    by_site = target.by_site or (lambda u: u)
+    by_site: Callable[[Vector], Any] = target.by_site or (lambda u: u)
     start, step = hmc(potential_fn_gen=lambda *args: potential(*args) if args else None, algo="NUTS")
     blocks = [target.names] if adaptation.dense and target.by_site else adaptation.dense
 
-    def begin(u: Vector, potential: Float[Array, ""], gradient: Vector, key: UInt32[Array, " 2"]) -> Any:
+    def begin(first: ParamInfo, key: UInt32[Array, " 2"]) -> Any:
         options = {"target_accept_prob": adaptation.target_accept, "max_tree_depth": TREE_DEPTH}
-        first = ParamInfo(by_site(u), potential, by_site(gradient))
+        first = ParamInfo(by_site(first.z), first.potential_energy, by_site(first.z_grad))
         return start(first, adaptation.warmup, dense_mass=blocks, rng_key=key, **options)
 
     return begin, step
@@ -164,17 +164,10 @@ def _array(u: Any) -> Vector:
     return ravel_pytree(u)[0]
 
 
-def _begin(
-    u: Float[Array, "chain param"],
-    potential: Float[Array, " chain"],
-    gradient: Float[Array, "chain param"],
-    keys: UInt32[Array, "chain 2"],
-    target: Target,
-    adaptation: Adaptation,
-) -> Any:
-    """The chains' first states."""
+def _begin(first: ParamInfo, keys: UInt32[Array, "chain 2"], target: Target, adaptation: Adaptation) -> Any:
+    """The chains' first states, from their positions, potentials and gradients."""
     begin, _ = _kernel(target, adaptation)
-    return _over_chains(target, begin)(u, potential, gradient, keys)
+    return _over_chains(target, begin)(first, keys)
 
 
 def _advance(
@@ -182,9 +175,9 @@ def _advance(
 ) -> tuple[Any, dict[str, Array]]:
     """The chains' states after CHUNK transitions, and what was drawn on the way (chain, CHUNK, ...)."""
     begin, step = _kernel(target, adaptation)
-    first = jax.tree.map(lambda array: array[0], state)
-    of_first = _array(first.z), first.potential_energy, _array(first.z_grad), jax.random.PRNGKey(0)
-    jax.eval_shape(begin, *of_first)  # `step` adapts as the last call of `begin` has said
+    one_of = jax.tree.map(lambda array: array[0], state)
+    first = ParamInfo(_array(one_of.z), one_of.potential_energy, _array(one_of.z_grad))
+    jax.eval_shape(begin, first, jax.random.PRNGKey(0))  # `step` adapts as the last call of `begin` has said
 
     def one(state: Any, _: None) -> tuple[Any, dict[str, Array]]:
         state = _over_chains(target, lambda chain: step(chain, model_args=(data, preconditioner)))(state)
