@@ -24,7 +24,9 @@ from bayesfit.modelling.model import AMPLITUDES, BASELINE, CONTRAST, Model, Para
 from bayesfit.modelling.noise import Noise, get_noise
 from bayesfit.modelling.priors import Prior, as_numbers, build, parse_prior
 from bayesfit.modelling.registry import get_model
-from bayesfit.posterior.density import Bin, Posterior, closed_amplitudes, marginal_amplitudes
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.bin_program import marginal_amplitudes, normal_amplitudes
+from bayesfit.posterior.density import Posterior
 
 PADDED = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
@@ -340,7 +342,7 @@ def _posterior(
     curve_names = tuple(name for name, fn in sites.items() if free(name, fn))
     if model.form == "siegert":
         marginal = marginal_amplitudes(model, noise, families, names)
-        closed = closed_amplitudes(model, families, names)
+        closed = normal_amplitudes(model, families, names)
         sampled = (name for name in AMPLITUDES if name not in marginal and name not in fixed)
         curve_names += tuple(sorted(sampled, key=lambda name: name in closed))
     noise_names = tuple(name for name, fn in noise_sites.items() if free(name, fn))

@@ -16,7 +16,8 @@ import numpy as np
 from numpyro.infer.hmc_util import dual_averaging
 
 from bayesfit.compute.keys import AMPLITUDES, TRANSITIONS, key_for
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.sample.independence import Mixture, Offer, jump, offer
 from bayesfit.sample.nuts import Point, Tree, choose, grow, plant, reach
 

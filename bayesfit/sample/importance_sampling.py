@@ -21,7 +21,8 @@ import numpy as np
 from scipy import special
 
 from bayesfit.compute.devices import Spread, gather, named, place
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.sample.independence import (
     ELLIPSES,
     FITTED_TO,

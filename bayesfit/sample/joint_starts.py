@@ -19,7 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
 
-from bayesfit.posterior.density import Bin
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.deviations import DEVIATIONS
 from bayesfit.posterior.joint import OWN, Joint, compiled, program_of
 from bayesfit.sample.least_squares import PointEstimate
 
@@ -121,7 +122,7 @@ def is_scale(name: str) -> bool:
 
 def _first_guess(name: str, z: Any) -> Any:
     """Deviations in the middle of what is likely, and small scales; other coordinates as drawn."""
-    if name.endswith("_unit"):
+    if name.endswith(DEVIATIONS):
         return jnp.zeros_like(z)
     return jnp.full_like(z, SMALL) if is_scale(name) else z
 
@@ -181,8 +182,8 @@ def _shared(joint: Joint, solution: Mapping[str, Any]) -> dict[str, Any]:
 
 def _own_coordinates(joint: Joint, bin: Bin, values: dict[str, Any], chi2: Any) -> Any:
     rms = jnp.sqrt(chi2 / jnp.maximum(jnp.sum(bin.valid), 1))
-    curve = joint.own.unconstrain_curve({**values, **bin.fixed}, bin)
-    noise = joint.own.unconstrain_noise({**joint.own.noise.start(rms, bin), **bin.fixed}, bin)
+    curve = joint.per_bin.unconstrain_curve({**values, **bin.fixed}, bin)
+    noise = joint.per_bin.unconstrain_noise({**joint.per_bin.noise.start(rms, bin), **bin.fixed}, bin)
     return jnp.nan_to_num(jnp.concatenate([curve, noise]), posinf=BOUND, neginf=-BOUND)
 
 

@@ -21,7 +21,8 @@ import numpy as np
 from bayesfit.compute import keys as _keys
 from bayesfit.compute.devices import Spread, batches, devices_for, named, place, stream, take
 from bayesfit.compute.work import Progress, Report, Stop
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 
 QUICK_BINS, CAREFUL_STARTS = 64, 16  # on each device side by side
 SCOUTS, SEARCHED = 256, 128  # prior draws, and how many of them are looked at for starts

@@ -19,7 +19,8 @@ import numpy as np
 
 from bayesfit.compute.devices import Spread, devices_for, gather, named, place, take
 from bayesfit.compute.work import Progress, Report, Stop
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.sample.chains import KNOWN, Lane, advance, standing, tree_depth
 from bayesfit.sample.draws import STATS, Draws, Look, Schedule
 from bayesfit.sample.modes import held

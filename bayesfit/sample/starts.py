@@ -12,7 +12,8 @@ import numpy as np
 from bayesfit.compute import keys as _keys
 from bayesfit.compute.devices import FEW, batches, devices_for, place, stream, take
 from bayesfit.compute.work import Progress, Report, Stop
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.sample.importance_sampling import (
     FREEDOM,
     MORE,
