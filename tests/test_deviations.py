@@ -12,6 +12,7 @@ from scipy import stats
 from bayesfit.modelling.laws import Sites, get_law
 from bayesfit.posterior.coordinates import base
 from bayesfit.posterior.deviations import MOST_STEPS, Fits, Steps, independent, random_walk
+from bayesfit.posterior.law_pooling import LawPooling
 
 BINS, SPREAD, MIDDLE = 5, 0.7, 1.3
 Q = np.linspace(1e-3, 5e-3, BINS)

@@ -1,4 +1,5 @@
-"""Joint fits: their density from that of single bins, what sharing gains, every kind of pooling, and what is refused."""
+"""Joint fits: their density from that of single bins, what sharing gains, every kind of pooling, and what is
+refused."""
 
 import json
 import signal

@@ -10,9 +10,8 @@ where s is the scatter that the pooling allows; without any, the first term is f
 r = d / sqrt(w^2 + s^2). It is the same in every parametrisation. Unlike the distance of a least-squares fit in its
 standard errors it knows the noise model, and it is small where a bin says little. Where the pooling holds, the
 residuals are standard normal, and the sum of their squares is a chi-square with one degree of freedom per bin, less one
-for each number that the pooling infers (Wilks, Ann. Math. Stat. 9, 60 (1938)); a little less than that, since what other
-poolings infer is kept constant.
-"""
+for each number that the pooling infers (Wilks, Ann. Math. Stat. 9, 60 (1938)); a little less than that, since what
+other poolings infer is kept constant."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from scipy import stats
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.modelling.model import Parameter
 from bayesfit.modelling.ornstein_uhlenbeck import ornstein_uhlenbeck
-from bayesfit.modelling.scatter import SMALLEST_SCALE, Either, Points, Scatter
+from bayesfit.modelling.scatter import SMALLEST_SCALE, AnyArray, Points, Scatter
 
 LOG_CORRELATION_RANGE = (math.log(0.3), 0.7)  # decades
 SIGMA = (math.log(3e-3), 3.0)
@@ -127,10 +127,9 @@ def _speckle(bin: Points) -> Scatter:
     """The noise of finitely many photons and finitely many speckles.
 
     Photon pairs are counted independently at each delay. A correlator that averages over longer times at longer delays
-    counts more of them there, so that their part of the variance falls as the spacing of the delays grows. Speckles come
-    and go in about the time of the decay itself, so that delays that differ by less than that have nearly the same error
-    (Bartlett 1946).
-    """
+    counts more of them there, so that their part of the variance falls as the spacing of the delays grows. Speckles
+    come and go in about the time of the decay itself, so that delays that differ by less than that have nearly the same
+    error (Bartlett 1946)."""
     time = numpyro.sample("speckle_time", dist.LogUniform(bin.tau[0], bin.tau[-1]))
     share = numpyro.sample("speckle_share", dist.Uniform(0.0, 1.0))
     gap, spacing = bin.layout[:, 0], bin.layout[:, 1]
@@ -138,7 +137,7 @@ def _speckle(bin: Points) -> Scatter:
     return Scatter(_error_scale(), correlation=correlation)
 
 
-def share_at(share: Float[Either, ""], spacing: Float[Either, " tau"]) -> Float[Either, " tau"]:
+def share_at(share: Float[AnyArray, ""], spacing: Float[AnyArray, " tau"]) -> Float[AnyArray, " tau"]:
     """The share of the variance that speckles have at a delay, from their share where the spacing of the delays is 1
     (their geometric mean): f = share spacing / (share spacing + 1 - share)."""
     return share * spacing / (share * spacing + 1.0 - share)

@@ -1,9 +1,8 @@
 """How the measured points of one bin scatter about the mean curve: the likelihood of every fit.
 
-A noise model returns a `Scatter`, and the likelihood, marginal or full, is built from it alone: `whiten` turns residuals
-into independent ones of equal scale, and `log_likelihood` says how probable these are. Since whitening is linear, the
-amplitudes remain linear after it and can be integrated out.
-"""
+A noise model returns a `Scatter`, and the likelihood, marginal or full, is built from it alone: `whiten` turns
+residuals into independent ones of equal scale, and `log_likelihood` says how probable these are. Since whitening is
+linear, the amplitudes remain linear after it and can be integrated out."""
 
 from __future__ import annotations
 
@@ -18,22 +17,32 @@ from bayesfit.modelling.ornstein_uhlenbeck import OrnsteinUhlenbeck
 
 SMALLEST_SCALE = 1e-6
 
-Either = Any  # a NumPy array outside of compiled programs, a JAX array inside
-OfDelays = Float[Either, " tau"]
+AnyArray = Any  # a NumPy array outside of compiled programs, a JAX array inside
+OfDelays = Float[AnyArray, " tau"]
 
 
 class Points(Protocol):
-    """The points of one bin, as far as noise is concerned: delays `tau` (s), `inverse_error` = 1 / g2_err (0 where not
-    valid), `valid`, and the `layout` that the noise model made of the delays."""
+    """What noise models use of a bin's data."""
 
     @property
-    def tau(self) -> Float[Either, " tau"]: ...
+    def tau(self) -> Float[AnyArray, " tau"]:
+        """Delays, have unit s."""
+        ...
+
     @property
-    def inverse_error(self) -> Float[Either, " tau"]: ...
+    def inverse_error(self) -> Float[AnyArray, " tau"]:
+        """1 / g2_err, 0 where not valid."""
+        ...
+
     @property
-    def valid(self) -> Bool[Either, " tau"]: ...
+    def valid(self) -> Bool[AnyArray, " tau"]:
+        """Which points count."""
+        ...
+
     @property
-    def layout(self) -> Float[Either, "tau column"]: ...
+    def layout(self) -> Float[AnyArray, "tau column"]:
+        """What the noise model made of the delays."""
+        ...
 
 
 class Scatter(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 from jaxtyping import Array, Bool, Float
 
-from bayesfit.modelling.scatter import Either, Scatter
+from bayesfit.modelling.scatter import AnyArray, Scatter
 from bayesfit.posterior.coordinates import Values
 
 
@@ -23,12 +23,12 @@ class Bin(NamedTuple):
     the values that are given for this bin.
     """
 
-    tau: Float[Either, "*bins tau"]
-    y: Float[Either, "*bins tau"]
-    inverse_error: Float[Either, "*bins tau"]
-    valid: Bool[Either, "*bins tau"]
-    layout: Float[Either, "*bins tau column"]
-    log_constant: Float[Either, "*bins"]
+    tau: Float[AnyArray, "*bins tau"]
+    y: Float[AnyArray, "*bins tau"]
+    inverse_error: Float[AnyArray, "*bins tau"]
+    valid: Bool[AnyArray, "*bins tau"]
+    layout: Float[AnyArray, "*bins tau column"]
+    log_constant: Float[AnyArray, "*bins"]
     fixed: Values
     priors: dict[str, Values]
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from bayesfit.compute.errors import InputError
 from bayesfit.modelling.law import Refutation
-from bayesfit.modelling.scatter import Either
+from bayesfit.modelling.scatter import AnyArray
 from bayesfit.posterior.pooling_interface import Drawn, OfBins, Pooling
 
 
@@ -27,7 +27,7 @@ class CompletePooling(Pooling):
     none, and is 0 everywhere where all bins are one group."""
 
     kind = "shared"
-    group: Int[Either, " q_bin"]
+    group: Int[AnyArray, " q_bin"]
     groups: tuple[Any, ...] | None = None
 
     @property

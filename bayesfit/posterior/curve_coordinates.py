@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bayesfit.modelling.model import AMPLITUDES
-from bayesfit.modelling.scatter import SMALLEST_SCALE, Either, Scatter
+from bayesfit.modelling.scatter import SMALLEST_SCALE, AnyArray, Scatter
 from bayesfit.posterior.bin_data import Bin, Columns, Curve, whitened
 from bayesfit.posterior.bin_program import BinProgram, normal_amplitudes, sample_amplitude
 from bayesfit.posterior.coordinates import ABOUT, Coordinates, Values, coordinates
@@ -75,8 +75,8 @@ class CurveCoordinates(BinProgram):
         return Curve(offset, columns["contrast"], columns["baseline"])
 
     def _about(self, name: str, columns: Columns, bin: Bin) -> Values:
-        """The mean and sd about which an amplitude's coordinate is measured: those of its regression on the columns that
-        are left, as if the noise were normal with the scale of the residuals; empty where it is not `relative`."""
+        """The mean and sd about which an amplitude's coordinate is measured: those of its regression on the columns
+        that are left, as if the noise were normal with the scale of the residuals; empty where it is not `relative`."""
         if name not in self.relative:
             return {}
         residual = columns.residual(*least_squares_amplitudes(columns))
@@ -90,7 +90,7 @@ class CurveCoordinates(BinProgram):
         handler = self._at(z, bin)
         return handler(bin), handler.values, handler.log_density
 
-    def log_prior_of_shape(self, z: Float[Array, " param"], bin: Bin) -> Float[Either, ""]:
+    def log_prior_of_shape(self, z: Float[Array, " param"], bin: Bin) -> Float[AnyArray, ""]:
         """Log prior (with Jacobian) of the shape's coordinates among z, which may go on with those of the noise."""
         handler = self._at(z[: len(self.curve_names)], bin)
         handler(bin)
@@ -105,8 +105,8 @@ class CurveCoordinates(BinProgram):
         return coordinates(self.overridden(self.curve_program, bin), self.curve_names, values, bin)
 
     def amplitude_prior(self, name: str, bin: Bin) -> tuple[Any, Any]:
-        """Mean and sd of an amplitude's normal prior, also for many bins. One that is neither integrated out nor sampled
-        about its regression has those of a standard normal, which cancels."""
+        """Mean and sd of an amplitude's normal prior, also for many bins. One that is neither integrated out nor
+        sampled about its regression has those of a standard normal, which cancels."""
         if name not in self.marginal + self.relative:
             return 0.0, 1.0
         return bin.priors[name].get("loc", 0.0), bin.priors[name]["scale"]

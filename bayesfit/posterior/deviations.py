@@ -2,10 +2,10 @@
 
 A bin's value is middle + spread * deviation, on one of the `pooling_scales`, with standard normal deviations. Given the
 spread, the prior draws deviations towards zero and the data draw them towards the bins' own fits. Where either is much
-the stronger, the posterior is a funnel in the coordinates that suit the other (the "centred" and the "non-centred" ones:
-Papaspiliopoulos, Roberts & Skold, Stat. Sci. 22, 59 (2007)). Here both are taken as normal, and the coordinate x is what
-is left: deviation = mean + root x, with the conditional mean, and a root of the conditional covariance, at the present
-spread. The deviations are standard normal whatever the fits say: fits choose the coordinates and nothing else.
+the stronger, the posterior is a funnel in the coordinates that suit the other (the "centred" and the "non-centred"
+ones: Papaspiliopoulos, Roberts & Skold, Stat. Sci. 22, 59 (2007)). Here both are taken as normal, and the coordinate x
+is what is left: deviation = mean + root x, with the conditional mean, and a root of the conditional covariance, at the
+present spread. The deviations are standard normal whatever the fits say: fits choose the coordinates and nothing else.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float, Int
 from numpyro.distributions.transforms import AffineTransform, IndependentTransform, LowerCholeskyAffine
 
-from bayesfit.modelling.scatter import Either
+from bayesfit.modelling.scatter import AnyArray
 from bayesfit.posterior.pooling_scales import Scale
 
 DEVIATIONS = "_standardised"  # how the names of the sites of standardised deviations end
@@ -35,7 +35,7 @@ class Fits(NamedTuple):
 
 
 def fits_on(
-    scale: Scale, prior: dist.Distribution, values: Float[Either, " q_bin"], sd: Float[Either, " q_bin"]
+    scale: Scale, prior: dist.Distribution, values: Float[AnyArray, " q_bin"], sd: Float[AnyArray, " q_bin"]
 ) -> Fits:
     """The bins' own values and their standard errors, carried over to a scale."""
     middle, width = jax.jvp(lambda value: scale.to(value, prior), (jnp.asarray(values),), (jnp.asarray(sd),))
@@ -61,8 +61,8 @@ class Steps(NamedTuple):
     """The steps of a random walk through the bins: `order`, the bins' places in the order of q, and `sd`, the standard
     deviation of each step from one to the next."""
 
-    order: Int[Either, " q_bin"]
-    sd: Float[Either, " step"]
+    order: Int[AnyArray, " q_bin"]
+    sd: Float[AnyArray, " step"]
 
 
 def random_walk(

@@ -23,7 +23,7 @@ from bayesfit.compute.devices import on_one_device, program_for
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.keys import AMPLITUDES, key_for
 from bayesfit.modelling.priors import Prior, build
-from bayesfit.modelling.scatter import Either
+from bayesfit.modelling.scatter import AnyArray
 from bayesfit.posterior.bin_data import Bin, first_of
 from bayesfit.posterior.complete_pooling import CompletePooling
 from bayesfit.posterior.coordinates import Coordinates, Override, Values
@@ -34,7 +34,7 @@ from bayesfit.posterior.shared_amplitudes import SharedAmplitudes, integrated
 
 OWN = "_own"  # the coordinates of the parameters that each bin has for itself, (q_bin, param)
 
-Point = dict[str, Either]  # coordinates by name: of the poolings' sites, and `OWN`
+Point = dict[str, AnyArray]  # coordinates by name: of the poolings' sites, and `OWN`
 Vector = Float[Array, " dimension"]
 Real = Float[Array, ""]
 
@@ -50,8 +50,8 @@ class Joint:
 
     `unpooled` is the posterior of one bin where nothing is pooled; `per_bin` that of the parameters which each bin has
     for itself, given the values of the pooled ones. `poolings` are sampled; `closed` are those of shared `amplitudes`
-    that are integrated out. `given`, with `families`, and `fixed` are priors and values of what the bins have in common,
-    and `sites` the shapes of its coordinates.
+    that are integrated out. `given`, with `families`, and `fixed` are priors and values of what the bins have in
+    common, and `sites` the shapes of its coordinates.
 
     It holds no NumPyro distributions, whose parts do not have the same order in all processes.
     """
@@ -131,12 +131,13 @@ class Joint:
         return jnp.concatenate([jnp.ravel(point[name]) for name in self.shapes])
 
     def pooled(self, priors: Mapping[str, dist.Distribution]) -> Values:
-        """The poolings' program: samples what the bins have in common, and returns each pooled parameter's value in each
-        bin (q_bin,). `priors` are those of one bin."""
+        """The poolings' program: samples what the bins have in common, and returns each pooled parameter's value in
+        each bin (q_bin,). `priors` are those of one bin."""
         return {pooling.parameter: pooling.values(priors[pooling.parameter]) for pooling in self.poolings}
 
     def run(self, z: Point | None = None, key: Array | None = None) -> tuple[Values, Coordinates]:
-        """Pooled values at coordinates `z` by name, or at a draw from the prior; and the handler that ran the program."""
+        """Pooled values at coordinates `z` by name, or at a draw from the prior; and the handler that ran the
+        program."""
         given = {name: build(family, self.given[name]) for name, family in self.families}
         handler = Coordinates(Override(self.pooled, dict(self.fixed), given), z=z, key=key)
         return handler(self.priors), handler

@@ -19,7 +19,7 @@ from bayesfit.compute.errors import SettingsError
 from bayesfit.modelling.law import Law, Refutation, law_refuted
 from bayesfit.modelling.laws import Sites, identity_of
 from bayesfit.modelling.model import Parameter
-from bayesfit.modelling.scatter import Either
+from bayesfit.modelling.scatter import AnyArray
 from bayesfit.posterior.coordinates import Override, Values
 from bayesfit.posterior.deviations import DEVIATIONS, Fits, fits_on, independent
 from bayesfit.posterior.pooling_interface import Drawn, OfBins, Pooling, check_has_q
@@ -46,8 +46,8 @@ class LawPooling(Pooling):
     kind = "law"
     law: Law
     sites: Sites
-    q: Float[Either, " q_bin"]
-    tau: Float[Either, " tau"]
+    q: Float[AnyArray, " q_bin"]
+    tau: Float[AnyArray, " tau"]
     scatter: bool = False
     additive: bool = False
     fits: Fits | None = None

@@ -18,7 +18,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 from scipy import special
 
-from bayesfit.modelling.scatter import Either
+from bayesfit.modelling.scatter import AnyArray
 from bayesfit.posterior.bin_data import Columns
 
 Real = Float[Array, ""]
@@ -28,16 +28,16 @@ class AmplitudePriors(NamedTuple):
     """Means and standard deviations of the amplitudes' normal priors, and the contrast's lower bound, None where its
     prior has none; with a leading axis, of many bins."""
 
-    contrast_mean: Float[Either, "*bins"]
-    contrast_sd: Float[Either, "*bins"]
-    baseline_mean: Float[Either, "*bins"]
-    baseline_sd: Float[Either, "*bins"]
-    lower_bound: Float[Either, "*bins"] | None
+    contrast_mean: Float[AnyArray, "*bins"]
+    contrast_sd: Float[AnyArray, "*bins"]
+    baseline_mean: Float[AnyArray, "*bins"]
+    baseline_sd: Float[AnyArray, "*bins"]
+    lower_bound: Float[AnyArray, "*bins"] | None
 
 
 class Regression(NamedTuple):
-    """What white columns say of the amplitudes: of the contrast, without its prior, the `precision` and the `product` of
-    precision and mean; of the baseline given the contrast, with its prior, Normal(level - contrast * slope,
+    """What white columns say of the amplitudes: of the contrast, without its prior, the `precision` and the `product`
+    of precision and mean; of the baseline given the contrast, with its prior, Normal(level - contrast * slope,
     weight^-0.5)."""
 
     precision: Real

@@ -1,4 +1,5 @@
-"""Partial pooling: the bins' values of a parameter scatter about a common one, independently or as a random walk in q."""
+"""Partial pooling: the bins' values of a parameter scatter about a common one, independently or as a random walk in
+q."""
 
 from __future__ import annotations
 
@@ -116,8 +117,8 @@ class PartialPooling(NormalPooling):
 @partial(jax.tree_util.register_dataclass, data_fields=("q", "steps", "fits"), meta_fields=("parameter",))
 @dataclass(frozen=True)
 class SmoothPooling(NormalPooling):
-    """Values that follow a random walk in log q, which begins at NAME_mean in the bin of the smallest q. The variance of
-    a step is NAME_spread^2 times the step in log q. `steps` are known once `of_bins` has chosen the bins."""
+    """Values that follow a random walk in log q, which begins at NAME_mean in the bin of the smallest q. The variance
+    of a step is NAME_spread^2 times the step in log q. `steps` are known once `of_bins` has chosen the bins."""
 
     kind = "smooth"
     q: OfBins

@@ -1,8 +1,7 @@
 """How users ask for pooling: from `across` to the poolings of a dataset, and what is refused.
 
-The kinds are `CompletePooling` ("shared"), `PartialPooling` ("pooled"), `SmoothPooling` ("smooth") and `LawPooling` (the
-name of a law), each in a file of its own name; `pooling_interface` says what a kind must be able to do.
-"""
+The kinds are `CompletePooling` ("shared"), `PartialPooling` ("pooled"), `SmoothPooling` ("smooth") and `LawPooling`
+(the name of a law), each in a file of its own name; `pooling_interface` says what a kind must be able to do."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ OfBins = Float[np.ndarray, " q_bin"]
 
 
 class Drawn(NamedTuple):
-    """Posterior draws of what a pooling says of its parameter: `bins`, in each bin, and `curve`, over a grid of q, where
-    groups of bins with values of their own have one curve each."""
+    """Posterior draws of what a pooling says of its parameter: `bins`, in each bin, and `curve`, over a grid of q,
+    where groups of bins with values of their own have one curve each."""
 
     bins: Float[np.ndarray, "sample q_bin"]
     curve: Float[np.ndarray, "sample point *group"]
@@ -75,8 +75,8 @@ class Pooling(ABC):
 
     @property
     def scatter_site(self) -> str | None:
-        """The name of the standard deviation of the bins about their common value, on `residual_scale`; None where there
-        is none."""
+        """The name of the standard deviation of the bins about their common value, on `residual_scale`; None where
+        there is none."""
         return None
 
     @property

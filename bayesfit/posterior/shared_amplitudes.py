@@ -21,7 +21,7 @@ from jax.ops import segment_sum
 from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Float, Int
 
-from bayesfit.modelling.scatter import Either
+from bayesfit.modelling.scatter import AnyArray
 from bayesfit.posterior.bin_data import Bin, Columns, first_of
 from bayesfit.posterior.complete_pooling import CompletePooling
 from bayesfit.posterior.coordinates import Values
@@ -84,7 +84,7 @@ class SharedAmplitudes:
         return jax.vmap(lambda found: conditional(found, self.priors(bins)))(found)
 
     def _of_one_group(
-        self, group: Int[Array, ""], columns: Columns, scale: Float[Either, " q_bin"], bin: Bin
+        self, group: Int[Array, ""], columns: Columns, scale: Float[AnyArray, " q_bin"], bin: Bin
     ) -> Regression:
         """All points of a group as those of one curve."""
         weight = jnp.where(self.group == group, 1.0 / scale, 0.0)[:, None]
