@@ -250,8 +250,8 @@ def _nothing(patch):
 
 def _change_bins(patch, change):
     """The engine's data of all bins, changed."""
-    original = _prepare._bins
-    patch.setattr(_prepare, "_bins", lambda *args: change(original(*args)))
+    original = _prepare.lay_out
+    patch.setattr(_prepare, "lay_out", lambda *args: change(original(*args)))
 
 
 def _change_scatter(patch, name, change):
@@ -304,8 +304,8 @@ def _(patch):
 
 @error("the stated errors are taken for variances", "scaled", level="data")
 def _(patch):
-    original = _prepare._bins
-    patch.setattr(_prepare, "_bins", lambda data, *rest: original(data.assign(g2_err=data.g2_err**0.5), *rest))
+    original = _prepare.lay_out
+    patch.setattr(_prepare, "lay_out", lambda data, *rest: original(data.assign(g2_err=data.g2_err**0.5), *rest))
 
 
 @error("the square in Siegert's relation is forgotten: a factor 2 in the exponent", "scaled")
@@ -327,7 +327,7 @@ def _(patch):
 
 @error("the mask is off by one", level="data")
 def _(patch):
-    original = _prepare._bins
+    original = _prepare.lay_out
 
     def shifted(data, *rest):
         unmasked = data.assign(
@@ -337,7 +337,7 @@ def _(patch):
         )
         return original(unmasked, *rest)
 
-    patch.setattr(_prepare, "_bins", shifted)
+    patch.setattr(_prepare, "lay_out", shifted)
 
 
 @error("points that are masked or padding are counted", "scaled")
