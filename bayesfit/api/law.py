@@ -34,13 +34,13 @@ from bayesfit.modelling.priors import build, one_number, parse_common
 from bayesfit.posterior.bin_likelihood import (
     Bins,
     Likelihood,
-    fitted_curves,
     likelihoods,
     log_likelihood,
     log_scattered,
     reasons,
 )
 from bayesfit.posterior.coordinates import Override
+from bayesfit.posterior.fitted_problem import fitted_curves
 from bayesfit.result.datasets import is_series, joined, one_dataset
 from bayesfit.result.law_result import STATS, grid, law_result
 

@@ -17,9 +17,9 @@ from bayesfit.compute.errors import InputError, ModelError, SettingsError, neare
 from bayesfit.compute.kinds import expect_table
 from bayesfit.data.curves import BASELINE_PRIOR, CONTRAST_PRIOR
 from bayesfit.modelling.model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter
+from bayesfit.modelling.model_choice import get_model
 from bayesfit.modelling.noise import Noise, get_noise
 from bayesfit.modelling.priors import Prior, as_numbers, parse_prior
-from bayesfit.modelling.registry import get_model
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.bin_layout import identity_of_bins, lay_out, oriented
 from bayesfit.posterior.bin_program import marginal_amplitudes, normal_amplitudes
