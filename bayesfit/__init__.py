@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from bayesfit.modelling.law import Law as Law
     from bayesfit.modelling.model import Model as Model
     from bayesfit.modelling.model import Parameter as Parameter
+    from bayesfit.modelling.model_choice import get_model as get_model
     from bayesfit.modelling.pipeline import Pipeline as Pipeline
-    from bayesfit.modelling.registry import get_model as get_model
+    from bayesfit.modelling.reading import read as read
     from bayesfit.modelling.registry import get_pipeline as get_pipeline
     from bayesfit.modelling.registry import list_models as list_models
     from bayesfit.modelling.registry import list_pipelines as list_pipelines
-    from bayesfit.modelling.registry import read as read
     from bayesfit.modelling.tables import read_table as read_table
     from bayesfit.posterior.prepare import numpyro_program as numpyro_program
     from bayesfit.result.datasets import one_dataset as one_dataset
@@ -63,11 +63,11 @@ _HOMES = {
     "plot_series": "result.plots",
     "plot_across": "result.plots_across",
     "numpyro_program": "posterior.prepare",
-    "get_model": "modelling.registry",
+    "get_model": "modelling.model_choice",
     "get_pipeline": "modelling.registry",
     "list_models": "modelling.registry",
     "list_pipelines": "modelling.registry",
-    "read": "modelling.registry",
+    "read": "modelling.reading",
     "summary": "result.summary",
     "load": "result.files",
     "one_bin": "result.files",

@@ -24,9 +24,9 @@ from uniformity import holm, p_value
 import bayesfit
 from bayesfit.api import fit as _fit
 from bayesfit.modelling import noise as _noise
-from bayesfit.modelling.noise import Scatter
+from bayesfit.modelling.scatter import Scatter
 from bayesfit.posterior import coordinates as _coordinates
-from bayesfit.posterior import density as _posterior
+from bayesfit.posterior import linear_amplitudes as _amplitudes
 from bayesfit.posterior import prepare as _prepare
 from bayesfit.posterior.density import Posterior
 from bayesfit.result import predict as _predict
@@ -250,8 +250,8 @@ def _nothing(patch):
 
 def _change_bins(patch, change):
     """The engine's data of all bins, changed."""
-    original = _prepare._bins
-    patch.setattr(_prepare, "_bins", lambda *args: change(original(*args)))
+    original = _prepare.lay_out
+    patch.setattr(_prepare, "lay_out", lambda *args: change(original(*args)))
 
 
 def _change_scatter(patch, name, change):
@@ -304,8 +304,8 @@ def _(patch):
 
 @error("the stated errors are taken for variances", "scaled", level="data")
 def _(patch):
-    original = _prepare._bins
-    patch.setattr(_prepare, "_bins", lambda data, *rest: original(data.assign(g2_err=data.g2_err**0.5), *rest))
+    original = _prepare.lay_out
+    patch.setattr(_prepare, "lay_out", lambda data, *rest: original(data.assign(g2_err=data.g2_err**0.5), *rest))
 
 
 @error("the square in Siegert's relation is forgotten: a factor 2 in the exponent", "scaled")
@@ -327,7 +327,7 @@ def _(patch):
 
 @error("the mask is off by one", level="data")
 def _(patch):
-    original = _prepare._bins
+    original = _prepare.lay_out
 
     def shifted(data, *rest):
         unmasked = data.assign(
@@ -337,7 +337,7 @@ def _(patch):
         )
         return original(unmasked, *rest)
 
-    patch.setattr(_prepare, "_bins", shifted)
+    patch.setattr(_prepare, "lay_out", shifted)
 
 
 @error("points that are masked or padding are counted", "scaled")
@@ -353,7 +353,7 @@ def _(patch):
 @error("the baseline's slope has the wrong sign")
 def _(patch):
     def draw(given, low, keys):
-        contrast = _posterior.truncated_normal(keys[0], given.contrast, given.contrast_sd, low)
+        contrast = _amplitudes.truncated_normal(keys[0], given.contrast, given.contrast_sd, low)
         return contrast, given.level + contrast * given.slope + given.baseline_sd * jax.random.normal(keys[1])
 
     _change_amplitudes(patch, draw)
@@ -362,7 +362,7 @@ def _(patch):
 @error("one random key for both amplitudes")
 def _(patch):
     def draw(given, low, keys):
-        contrast = _posterior.truncated_normal(keys[0], given.contrast, given.contrast_sd, low)
+        contrast = _amplitudes.truncated_normal(keys[0], given.contrast, given.contrast_sd, low)
         return contrast, given.level - contrast * given.slope + given.baseline_sd * jax.random.normal(keys[0])
 
     _change_amplitudes(patch, draw)
@@ -370,12 +370,12 @@ def _(patch):
 
 @error("the contrast's lower bound is ignored where it is drawn")
 def _(patch):
-    patch.setattr(_posterior, "truncated_normal", lambda key, mean, sd, low: mean + sd * jax.random.normal(key))
+    patch.setattr(_amplitudes, "truncated_normal", lambda key, mean, sd, low: mean + sd * jax.random.normal(key))
 
 
 @error("the mass below the contrast's lower bound is ignored in the density (log_ndtr)")
 def _(patch):
-    patch.setattr(_posterior, "log_ndtr", jnp.zeros_like)
+    patch.setattr(_amplitudes, "log_ndtr", jnp.zeros_like)
 
 
 @error("the prior of the rate is shifted by a factor 1.5", level="data")
@@ -389,7 +389,7 @@ def _(patch):
 
 @error("correlations are ignored", "correlated")
 def _(patch):
-    _change_scatter(patch, "correlated", lambda scatter: scatter._replace(chain=None))
+    _change_scatter(patch, "correlated", lambda scatter: scatter._replace(correlation=None))
 
 
 @error("the determinant of the correlations is lost", "correlated")

@@ -9,11 +9,13 @@ import numpyro
 import pytest
 from scipy import stats
 
+from bayesfit.modelling.laws import Sites, get_law
 from bayesfit.posterior.coordinates import base
-from bayesfit.posterior.deviations import MOST_STEPS, Fits, independent, walk
-from bayesfit.posterior.pooling import Pooling
+from bayesfit.posterior.deviations import MOST_STEPS, Fits, Steps, independent, random_walk
+from bayesfit.posterior.law_pooling import LawPooling
 
 BINS, SPREAD, MIDDLE = 5, 0.7, 1.3
+Q = np.linspace(1e-3, 5e-3, BINS)
 RNG = np.random.default_rng(0)
 FITS = Fits(1.0 + RNG.standard_normal(BINS), np.array([1e4, 0.0, 3.0, 0.2, 40.0]))
 STEPS, ORDER = np.array([0.3, 1.0, 0.1, 0.5]), np.array([2, 0, 1, 4, 3])
@@ -31,7 +33,7 @@ def site(kind, fits=FITS):
     def program():
         if kind == "independent":
             return independent("unit", BINS, SPREAD, MIDDLE, fits)
-        return walk("unit", jnp.asarray(STEPS), jnp.asarray(ORDER), SPREAD, MIDDLE, fits)
+        return random_walk("unit", Steps(jnp.asarray(ORDER), jnp.asarray(STEPS)), SPREAD, MIDDLE, fits)
 
     trace = numpyro.handlers.trace(numpyro.handlers.seed(program, 0)).get_trace()
     return trace["unit"]["fn"], lambda numbers: numpyro.handlers.substitute(program, {"unit": numbers})()
@@ -78,7 +80,7 @@ def test_without_fits_coordinates_are_the_numbers():
 def test_fits_that_say_nothing_have_no_weight():
     """One that failed, that is exact, or that has no logarithm where bins scatter by factors."""
     values, sd = np.array([2.0, -2.0, np.nan, 1.0, 1.0]), np.array([0.2, 0.2, 1.0, np.inf, 0.0])
-    pooling = Pooling("rate", "law", scatter=True)
+    pooling = LawPooling("rate", get_law("diffusion"), Sites(("D",), ()), Q, np.ones(1), scatter=True)
     fits = pooling.with_fits(None, values, sd).fits
     np.testing.assert_allclose(fits.middle, [np.log(2.0), 0.0, 0.0, 0.0, 0.0])
     np.testing.assert_allclose(fits.precision, [100.0, 0.0, 0.0, 0.0, 0.0])
@@ -91,6 +93,6 @@ def test_a_long_walk_moves_in_its_own_numbers():
     """A Cholesky factor of many bins at every point would cost more than it saves."""
     count = MOST_STEPS + 2
     fits = Fits(np.zeros(count), np.ones(count))
-    program = lambda: walk("unit", jnp.ones(count - 1), jnp.arange(count), SPREAD, MIDDLE, fits)  # noqa: E731
+    program = lambda: random_walk("unit", Steps(jnp.arange(count), jnp.ones(count - 1)), SPREAD, MIDDLE, fits)  # noqa: E731
     known = numpyro.handlers.trace(numpyro.handlers.seed(program, 0)).get_trace()["unit"]["fn"]
     assert base(known)[0] is known

@@ -319,7 +319,7 @@ def test_bins_scatter_about_a_law_of_ones_own(parameter, additive):
         values, handler = joint.run(key=jax.random.key(1))
     (pooling,), found = joint.poolings, jax.tree.map(np.asarray, dict(handler.values))
     assert pooling.additive == additive
-    off = found[f"{parameter}_scatter"] * found[f"{parameter}_unit"]
+    off = found[f"{parameter}_scatter"] * found[f"{parameter}_standardised"]
     expected = found["level"] + off if additive else found["level"] * np.exp(off)
     np.testing.assert_allclose(values[parameter], expected)
     assert pooling.parameters[-1].description == f"sd of {'' if additive else 'log '}{parameter} about the law"

@@ -44,6 +44,6 @@ def test_likelihoods_are_the_engines():
         values = [
             {name: jnp.broadcast_to(jnp.asarray(one[name], float), (6,)) for name in bins} for one in (truth, other)
         ]
-        logs = [sum(jax.vmap(joint.own.log_density, (None, 0))(jnp.zeros(0), joint.at(one))) for one in values]
+        logs = [sum(jax.vmap(joint.per_bin.log_density, (None, 0))(jnp.zeros(0), joint.at(one))) for one in values]
     expected = log_likelihood(truth, curves.g2.values) - log_likelihood(other, curves.g2.values)
     np.testing.assert_allclose(logs[0] - logs[1], expected, rtol=1e-8)

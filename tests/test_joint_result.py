@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 
 import bayesfit
 from bayesfit.cli import main as _cli
-from bayesfit.diagnose import pooling_check as _pooling_check
 from bayesfit.diagnose import residual_checks as _residual_checks
-from bayesfit.diagnose.profile_likelihood import freed_bins
+from bayesfit.diagnose.profile_likelihood import Pooled, Starts, profiled
 from bayesfit.posterior.joint import joint_posterior
+from bayesfit.posterior.partial_pooling import interpolation
 from bayesfit.posterior.pooling import parse_across
+from bayesfit.posterior.pooling_scales import Logarithmic
 from bayesfit.posterior.prepare import prepare
 from bayesfit.result import joint_result as _joint_result
 from bayesfit.sample import joint_nuts as _joint_sample
@@ -100,13 +101,13 @@ def freed(curves, noise, scatter=0.0, common=D * Q**2):
         pooled = {"rate": common, "beta": np.full(count, BETA)}
         bins = jax.tree.map(np.asarray, joint.at(pooled))
         own = {"error_scale": np.ones(count)} if noise == "scaled" else {}
-        guess = np.full((2, count), np.nan)
-        found = freed_bins(joint, pooled, "rate", "log", scatter, own, tuple(guess))
+        starts = Starts(own, *np.full((2, count), np.nan))
+        found = profiled(joint, Pooled("rate", pooled, Logarithmic(), scatter), starts)
 
         def potential(bin, x, z=()):
             one = jax.tree.map(lambda array: array[bin], bins)
             there = one._replace(fixed={**one.fixed, "rate": np.exp(x) * one.fixed["rate"]})
-            return float(joint.own.potential(np.array(z), there))
+            return float(joint.per_bin.potential(np.array(z), there))
 
         return found, potential
 
@@ -298,11 +299,9 @@ def test_residuals_are_in_units_of_scatter_and_width(hierarchical):
 def test_interpolation_between_bins_keeps_their_values():
     x = np.log(Q)[::-1]
     values = np.random.default_rng(0).standard_normal((5, BINS))
-    np.testing.assert_allclose(values @ _pooling_check._interpolation(x, x).T, values)
+    np.testing.assert_allclose(values @ interpolation(x, x).T, values)
     middles = 0.5 * (x[1:] + x[:-1])
-    np.testing.assert_allclose(
-        values @ _pooling_check._interpolation(x, middles).T, 0.5 * (values[:, 1:] + values[:, :-1])
-    )
+    np.testing.assert_allclose(values @ interpolation(x, middles).T, 0.5 * (values[:, 1:] + values[:, :-1]))
 
 
 # Tables, pictures and files

@@ -24,9 +24,9 @@ import bayesfit
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.diagnose.law_verdict import Fitted, judge, residuals_of
 from bayesfit.modelling.laws import LAWS, Law, get_law
-from bayesfit.posterior import bin_likelihood as _bin_likelihood
 from bayesfit.posterior import sinh_arcsinh as _sinh_arcsinh
 from bayesfit.posterior.bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered
+from bayesfit.posterior.fitted_problem import FittedPrior, fitted_problem
 from bayesfit.posterior.pooling import parse_across
 from bayesfit.posterior.second_stage import SecondStage
 from bayesfit.posterior.sinh_arcsinh import SinhArcsinh
@@ -178,7 +178,7 @@ def test_an_informative_prior_of_each_bin_is_divided_out():
 def test_the_prior_of_a_parameter_that_depends_on_another_is_averaged():
     """rate given rate_fast is log-uniform below it: p(x) ~ log((F - L) / (max(x, S) - L)), in logarithms of rates."""
     result = planted(np.log(D * Q**2), 0.1, model="double_exponential")
-    prior = _bin_likelihood._Prior(result, "rate", None)
+    prior = FittedPrior(result, "rate", None)
     slowest, fastest = np.log(0.1 / TAU.max()), np.log(10.0 / TAU.min())
     lowest = slowest + np.log(0.5)
     x = np.linspace(slowest - 0.5, fastest - 3.0, 60)
@@ -685,7 +685,7 @@ def test_values_of_each_bin_stay_with_their_bins():
     priors = {"rate": {"family": "LogNormal", "loc": means.tolist(), "scale": 1.0}}
     result.attrs |= {"priors": json.dumps(priors), "q_bins": json.dumps((10 + np.arange(Q.size)).tolist())}
     with jax.enable_x64(True):
-        problem = _bin_likelihood._problem(result.isel(q_bin=[5, 2]), None)
+        problem = fitted_problem(result.isel(q_bin=[5, 2]), None)
     np.testing.assert_array_equal(problem.bins.priors["rate"]["loc"], means[[5, 2]])
 
 

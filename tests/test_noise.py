@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 import bayesfit
-from bayesfit.modelling.noise import NOISES, Observed
+from bayesfit.modelling.noise import NOISES
+from bayesfit.modelling.scatter import Observed
 from bayesfit.posterior.prepare import prepare
 
 VALUES = {

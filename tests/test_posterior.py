@@ -17,8 +17,11 @@ from scipy.special import log_ndtr
 from shipped import spec
 
 import bayesfit
-from bayesfit.modelling.noise import NOISES, Scatter
-from bayesfit.posterior.density import _white, truncated_normal
+from bayesfit.modelling.noise import NOISES
+from bayesfit.modelling.scatter import Scatter
+from bayesfit.posterior.bin_data import whitened
+from bayesfit.posterior.linear_amplitudes import conditional, truncated_normal
+from bayesfit.posterior.linear_amplitudes import regression as on_shape
 from bayesfit.posterior.prepare import prepare
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
@@ -471,11 +474,12 @@ def exact_log_evidence(posterior, bin, curve, scale, log_prior):
 
 def all_at(posterior, z, bin):
     curve, _, log_prior = posterior.curve(z, bin)
+    priors = posterior.amplitude_priors(bin)
     return (
         jax.value_and_grad(posterior.log_density)(z, bin),
         curve,
         log_prior,
-        posterior._conditional(_white(curve, Scatter(1.0), bin), 1.0, bin),
+        conditional(on_shape(whitened(curve, Scatter(1.0), bin), 1.0, priors), priors),
         posterior.constrain(z, bin, jax.random.key(0)),
     )
 

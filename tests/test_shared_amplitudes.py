@@ -27,8 +27,8 @@ def joint_of(across, noise="scaled", law="diffusion"):
 def middle(joint):
     """Coordinates near the truth."""
     bin = jax.tree.map(lambda array: array[0], joint.bins)
-    start = joint.own.noise.start(1.1, bin)
-    own = joint.own.unconstrain_noise(start, bin) if joint.own.noise_names else jnp.zeros(0)
+    start = joint.per_bin.noise.start(1.1, bin)
+    own = joint.per_bin.unconstrain_noise(start, bin) if joint.per_bin.noise_names else jnp.zeros(0)
     low, high = 0.1 / TAU.max() / Q.max() ** 2, 10.0 / TAU.min() / Q.min() ** 2
     share = np.log(2.0e4 / low) / np.log(high / low)
     return {"D": jnp.log(share / (1.0 - share)), "_own": jnp.tile(own, (BINS, 1))}
@@ -39,7 +39,7 @@ def log_joint(joint, point, contrast, baseline=None):
     values, handler = joint.run({"D": point["D"]})
     given = {"contrast": contrast} | ({} if baseline is None else {"baseline": baseline})
     fixed = {**joint.bins.fixed, **values, **{name: jnp.full(BINS, value) for name, value in given.items()}}
-    each = jax.vmap(joint.own.log_density)(point["_own"], joint.bins._replace(fixed=fixed))
+    each = jax.vmap(joint.per_bin.log_density)(point["_own"], joint.bins._replace(fixed=fixed))
     prior = jnp.where(contrast >= 0.19, -0.5 * ((contrast - 0.2) / 0.02) ** 2 - np.log(0.02), -jnp.inf)
     prior -= jax.scipy.special.log_ndtr(0.5) + 0.5 * np.log(2 * np.pi)
     if baseline is not None:
@@ -98,11 +98,14 @@ def test_groups_are_integrated_out_one_by_one(noise):
             joint_of({"contrast": BY_SECTOR}, noise, "per_bin"),
             joint_of({"contrast": "shared"}, noise, "per_bin"),
         )
-        start = {**whole.own.noise.start(1.1, None), "rate": 2.0}
+        start = {**whole.per_bin.noise.start(1.1, None), "rate": 2.0}
         bin = jax.tree.map(
             lambda array: array[0], whole.bins._replace(fixed={**whole.bins.fixed, "contrast": np.ones(BINS)})
         )
-        own = [whole.own.unconstrain_curve({**start, **bin.fixed}, bin), whole.own.unconstrain_noise(start, bin)]
+        own = [
+            whole.per_bin.unconstrain_curve({**start, **bin.fixed}, bin),
+            whole.per_bin.unconstrain_noise(start, bin),
+        ]
         z = jnp.tile(jnp.concatenate(own), (BINS, 1))
         total = 0.0
         for sector in range(2):

@@ -23,7 +23,8 @@ from bayesfit.data.dependence import warned_of
 from bayesfit.diagnose.law_verdict import Fitted, judge, residuals_of
 from bayesfit.diagnose.verdict import VERDICTS
 from bayesfit.modelling.laws import get_law
-from bayesfit.posterior.bin_likelihood import Bins, fitted_curves, likelihoods
+from bayesfit.posterior.bin_likelihood import Bins, likelihoods
+from bayesfit.posterior.fitted_problem import fitted_curves
 from bayesfit.posterior.second_stage import SecondStage
 from bayesfit.result.datasets import is_series, joined, one_dataset
 from bayesfit.result.law_result import grid, law_result

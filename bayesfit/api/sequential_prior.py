@@ -26,7 +26,7 @@ from numpyro.distributions.transforms import ExpTransform
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.keys import bin_keys
 from bayesfit.modelling.priors import Prior
-from bayesfit.posterior.pooling import Pooling
+from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import Problem
 from bayesfit.result.predict import groups
 from bayesfit.sample.draws import LARGEST_RHAT, LEAST_ESS
@@ -203,16 +203,12 @@ def _common_scales(problem: Problem, poolings: tuple[Pooling, ...]) -> dict[str,
     """The scale of each parameter that bins have in common, in the order of the poolings."""
     scales: dict[str, Scale] = {}
     for pooling in poolings:
-        if pooling.kind == "shared":
+        if pooling.shares_value:
             own = _scales(problem, (pooling.parameter,))[pooling.parameter]
             scales[pooling.parameter] = Scale(own.family, {name: bound[0] for name, bound in own.bounds.items()})
-        elif pooling.law is not None:
-            program = numpyro.handlers.seed(pooling.law.program, 0)
-            trace = numpyro.handlers.trace(program).get_trace(jnp.asarray(pooling.q), jnp.asarray(pooling.tau))
-            for name, site in trace.items():
-                if site["type"] == "sample":
-                    family = _family(problem, name, site["fn"])
-                    scales[name] = _scale(family, [np.asarray(bound) for bound in _bounds(site["fn"], family)])
+        for name, prior in pooling.priors_of_law().items():
+            family = _family(problem, name, prior)
+            scales[name] = _scale(family, [np.asarray(bound) for bound in _bounds(prior, family)])
     return scales
 
 

@@ -19,7 +19,8 @@ from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report
 from bayesfit.data.stack import check_agreement, check_same_bins, labels_of, oriented
-from bayesfit.posterior.pooling import Pooling, parse_across
+from bayesfit.posterior.pooling import parse_across
+from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import prepare
 from bayesfit.result.datasets import joined
 

@@ -45,8 +45,9 @@ def run(
         raise SettingsError("is the folder in which each file has its NAME.nc", file=output, field="-o", remedy=remedy)
     start_jax()
     from bayesfit.cli.steps import distinct, fit_files, one_output, outputs, own_measurements, read_all
+    from bayesfit.modelling.model_choice import get_model
     from bayesfit.modelling.noise import get_noise
-    from bayesfit.modelling.registry import get_model, get_pipeline
+    from bayesfit.modelling.registry import get_pipeline
     from bayesfit.result.summary import tally
 
     get_noise(settings.noise)

@@ -14,7 +14,8 @@ from bayesfit.compute.errors import BayesfitError, InputError, SettingsError
 from bayesfit.data.average import average
 from bayesfit.data.copies import copies
 from bayesfit.data.stack import same_bins, stack
-from bayesfit.modelling.registry import get_pipeline, list_pipelines, read
+from bayesfit.modelling.reading import read
+from bayesfit.modelling.registry import get_pipeline, list_pipelines
 from bayesfit.modelling.settings import RunSettings
 from bayesfit.result.files import refuse_own_input, save
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from bayesfit.compute.devices import FEW, Spread, devices_for, named, stream, take
 from bayesfit.compute.work import Stop
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.prepare import Problem
 from bayesfit.sample.least_squares import point_estimates
 

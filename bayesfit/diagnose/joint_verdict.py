@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from scipy import stats
 
-from bayesfit.diagnose.pooling_check import Checked, described, pooling_refuted
+from bayesfit.diagnose.pooling_check import Checked, pooling_refuted
 from bayesfit.diagnose.prior_conflict import conflicts
 from bayesfit.diagnose.residual_checks import NUMBERS, P_VALUES
 from bayesfit.diagnose.verdict import LEAST_CONTRACTION, LEAST_P, contraction
@@ -69,7 +69,7 @@ def judged(
             "prior_tail": ("parameter", np.array([tails.get(name, np.nan) for name in names]), {"long_name": TAIL}),
             "verdict": ("parameter", np.array([found[0][0] for found in alone], dtype=object)),
             "reason": ("parameter", np.array(["; ".join(text for _, text in found) for found in alone], dtype=object)),
-            "pooling": ("pooled", np.array([described(one.pooling) for one in checked], dtype=object)),
+            "pooling": ("pooled", np.array([one.pooling.words for one in checked], dtype=object)),
             "deviates": ("pooled", np.array([one.pooling.hierarchical for one in checked]), {"long_name": DEVIATES}),
             **by_pooling,
         },

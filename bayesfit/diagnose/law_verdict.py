@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from bayesfit.diagnose.residual_checks import law_refuted, numbers_of, refuted
+from bayesfit.diagnose.residual_checks import numbers_of, refuted
 from bayesfit.diagnose.verdict import LEAST_CONTRACTION, contraction
+from bayesfit.modelling.law import law_refuted
 from bayesfit.modelling.laws import Law
 from bayesfit.posterior.bin_likelihood import Bins, Likelihood, log_likelihood
 from bayesfit.sample.convergence import worst

@@ -1,114 +1,119 @@
-"""Does each bin agree with what the bins have in common? Every bin is freed in turn: the pooled parameter takes the
-bin's own best value, while all that the bins have in common stays at its posterior mean.
+"""Does each bin agree with what the bins have in common? The profile likelihood of the pooled parameter, bin by bin.
 
-With f(d) the lowest potential of a bin whose value lies d from the common one, over the bin's own other coordinates,
-the residual is the signed root of a likelihood ratio, r^2 = 2 (min over d of [f(d) + d^2 / (2 s^2)] - min over d of
-f(d)), where s is the scatter that the pooling allows; without any, the first term is f(0). Where f is a parabola of width
-w this is d / sqrt(w^2 + s^2), and it is the same in every parametrisation. It knows the noise model, as the distance of
-a least-squares fit in its standard errors does not, and it is small where a bin says little. Where the pooling holds, the
-residuals are standard normal, and the sum of their squares is a chi-square with one degree of freedom a bin, less one
-for each number that the pooling infers (Wilks, Ann. Math. Stat. 9, 60 (1938)); a little less than that, since what other
-poolings infer is held.
-"""
+In each bin in turn the pooled parameter may differ from the common value by d, while all that the bins have in common
+stays at its posterior mean. With f(d) the lowest potential of the bin over its own other parameters, the residual is
+the signed root of a likelihood ratio,
+
+    r^2 = 2 (min over d of [f(d) + d^2 / (2 s^2)] - min over d of f(d)),
+
+where s is the scatter that the pooling allows; without any, the first term is f(0). Where f is a parabola of width w,
+r = d / sqrt(w^2 + s^2). It is the same in every parametrisation. Unlike the distance of a least-squares fit in its
+standard errors it knows the noise model, and it is small where a bin says little. Where the pooling holds, the
+residuals are standard normal, and the sum of their squares is a chi-square with one degree of freedom per bin, less one
+for each number that the pooling infers (Wilks, Ann. Math. Stat. 9, 60 (1938)); a little less than that, since what
+other poolings infer is kept constant."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 from scipy.optimize import minimize
 
-from bayesfit.posterior.coordinates import Values, to_coordinate
-from bayesfit.posterior.density import Bin
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.joint import Joint, compiled, program_of
-from bayesfit.posterior.pooling import constrained
+from bayesfit.posterior.pooling_scales import Scale
 
 NUDGE = 1e-3  # of the finite differences, in units of the coordinates
-UNITS = (1e-3, 1.0)  # of the distance from the common value: a guess of the bin's own width
+WIDTHS = (1e-3, 1.0)  # smallest and largest guess of a bin's own width, on the pooling's scale
 FARTHEST = 10.0  # distance at which own values are looked for
 
-Array = np.ndarray
-Arrays = dict[str, Array]
-Slope = Callable[[Array], tuple[float, Array]]  # a function's value and gradient
+OfBins = Float[np.ndarray, " q_bin"]
+Host = np.ndarray
+Slope = Callable[[Host], tuple[float, Host]]  # a function's value and gradient
 
 
-class Freed(NamedTuple):
-    """What bins say when they are freed, (q_bin,): `distance` of the bin's own value from the common one, on the pooling's
-    scale; `sd` of it, from the curvature there, NaN where that is no minimum; `residual`, the signed root of the
-    likelihood ratio."""
+class Pooled(NamedTuple):
+    """The parameter whose profile likelihood is wanted; the `values` of every pooled parameter in each bin (q_bin,), by
+    name; the `scale` on which distances are measured, and the `scatter` that the pooling allows on it, 0 for none."""
 
-    distance: Array
-    sd: Array
-    residual: Array
-
-
-def scale_to(kind: str, joint: Joint, parameter: str, value: Any) -> Any:
-    """A parameter's value on the scale of this kind: "log", "plain", or "pooled", that of its prior's coordinate."""
-    if kind == "pooled":
-        return to_coordinate(joint.priors[parameter], value)
-    return jnp.log(value) if kind == "log" else value
+    parameter: str
+    values: dict[str, OfBins]
+    scale: Scale
+    scatter: float
 
 
-def scale_back(kind: str, joint: Joint, parameter: str, z: Any) -> Any:
-    """The value where a parameter is at z on the scale of this kind."""
-    if kind == "pooled":
-        return constrained(joint.priors[parameter], z)
-    return jnp.exp(z) if kind == "log" else z
+class Starts(NamedTuple):
+    """Where to start: the bins' own other parameters, name to (q_bin,), and `guess` of the pooled parameter in each bin
+    with its standard error `sd`, NaN where there is none."""
+
+    own: dict[str, OfBins]
+    guess: OfBins
+    sd: OfBins
 
 
-def freed_bins(
-    joint: Joint,
-    pooled: Arrays,
-    parameter: str,
-    kind: str,
-    scatter: float,
-    own: Arrays,
-    guess: tuple[Array, Array],
-) -> Freed:
-    """Every bin freed in one parameter.
+class Profiled(NamedTuple):
+    """The maximum of each bin's profile likelihood: its `distance` from the common value, on the pooling's scale; the
+    `sd` by the curvature there, NaN where that is not positive; and the `residual`, the signed root of the likelihood
+    ratio."""
 
-    Args:
-        pooled: every pooled parameter's value in each bin (q_bin,), by name.
-        kind: the parameter's scale.
-        scatter: the sd on it that the pooling allows; 0 where it allows none.
-        own: the bins' own other parameters (q_bin,) to start from.
-        guess: the bins' own values and their standard errors (q_bin,) to start from; NaN where there is none.
-    """
-    static = parameter, kind
-    starts, distances, units = map(np.asarray, compiled(_starts, joint, pooled, own, guess, static=static))
-    joint, pooled = jax.device_put((joint, pooled), jax.local_devices()[0])
-    first = np.concatenate([[0.0], starts[0]])
-    program = program_of(_slope, joint, pooled, first, 0, 1.0, 1.0, static=static)
+    distance: OfBins
+    sd: OfBins
+    residual: OfBins
 
-    def at(place: int, unit: float, penalty: float) -> Slope:
-        def slope(x: Array) -> tuple[float, Array]:
-            value, gradient = program(joint, pooled, x, place, unit, penalty)
+
+class Where(NamedTuple):
+    """The arguments of one bin's potential that stay as they are: its place among the bins, the `width` in which the
+    distance is measured, and the weight of that distance's standard normal prior."""
+
+    place: int | Int[Array, ""]
+    width: float | Float[Array, ""]
+    penalty: float | Float[Array, ""]
+
+
+def profiled(joint: Joint, pooled: Pooled, starts: Starts) -> Profiled:
+    """The profile likelihood of one pooled parameter in every bin."""
+    static = pooled.parameter, pooled.scale
+    given = starts.own, (starts.guess, starts.sd)
+    found = compiled(_coordinates, joint, pooled.values, *given, static=static)
+    own, distances, widths = map(np.asarray, found)
+    joint, values = jax.device_put((joint, pooled.values), jax.local_devices()[0])
+    first = np.concatenate([[0.0], own[0]])
+    program = program_of(_slope, joint, values, first, Where(0, 1.0, 1.0), static=static)
+
+    def at(where: Where) -> Slope:
+        def slope(x: Host) -> tuple[float, Host]:
+            value, gradient = program(joint, values, x, where)
             return float(value), np.asarray(gradient)
 
         return slope
 
-    units = np.clip(np.nan_to_num(units, nan=UNITS[1]), *UNITS)
+    widths = np.clip(np.nan_to_num(widths, nan=WIDTHS[1]), *WIDTHS)
     distances = np.clip(np.nan_to_num(distances), -FARTHEST, FARTHEST)
     rows = []
-    for place, (z, distance, unit) in enumerate(zip(starts, distances, units, strict=True)):
-        x, sd, residual = _freed(at(place, scatter, 1.0), at(place, unit, 0.0), z, distance / unit)
-        rows.append((unit * x, unit * sd, residual))
-    return Freed(*np.reshape(rows, (-1, 3)).T)
+    for place, (z, distance, width) in enumerate(zip(own, distances, widths, strict=True)):
+        pulled, free = at(Where(place, pooled.scatter, 1.0)), at(Where(place, width, 0.0))
+        x, sd, residual = _likelihood_ratio(pulled, free, z, distance / width)
+        rows.append((width * x, width * sd, residual))
+    return Profiled(*np.reshape(rows, (-1, 3)).T)
 
 
-def _starts(joint: Joint, pooled: Values, own: Values, guess: tuple[Any, Any], parameter: str, kind: str) -> Any:
+def _coordinates(
+    joint: Joint, pooled: Values, own: Values, guess: tuple[Array, Array], parameter: str, scale: Scale
+) -> tuple[Float[Array, "q_bin param"], Float[Array, " q_bin"], Float[Array, " q_bin"]]:
     """Coordinates of each bin's own parameters, and the guess as a distance from the common value, with its sd."""
 
-    def one(own: Values, bin: Bin, guess: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+    def to(value: Float[Array, ""]) -> Float[Array, ""]:
+        return scale.to(value, joint.priors[parameter])
+
+    def one(own: Values, bin: Bin, guess: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         values = {**own, **bin.fixed}
-        z = joint.own.unconstrain_curve(values, bin), joint.own.unconstrain_noise(values, bin)
-
-        def to(value: Any) -> Any:
-            return scale_to(kind, joint, parameter, value)
-
+        z = joint.per_bin.unconstrain_curve(values, bin), joint.per_bin.unconstrain_noise(values, bin)
         distance = to(guess[0]) - to(bin.fixed[parameter])
         return jnp.concatenate(z), distance, guess[1] * jnp.abs(jax.grad(to)(guess[0]))
 
@@ -116,39 +121,44 @@ def _starts(joint: Joint, pooled: Values, own: Values, guess: tuple[Any, Any], p
 
 
 def _slope(
-    joint: Joint, pooled: Values, x: Any, place: Any, unit: Any, penalty: Any, parameter: str, kind: str
-) -> tuple[Any, Any]:
-    """One bin's potential and its gradient, at the distance x[0] in this unit and the bin's own coordinates x[1:]; with
-    the prior of that distance where the unit is the pooling's scatter."""
-    bin = jax.tree.map(lambda array: array[place], joint.at(pooled))
+    joint: Joint, pooled: Values, x: Float[Array, " coordinate"], where: Where, parameter: str, scale: Scale
+) -> tuple[Float[Array, ""], Float[Array, " coordinate"]]:
+    """One bin's potential and its gradient, at the distance x[0], in units of the width, and the bin's own coordinates
+    x[1:]."""
+    bin = jax.tree.map(lambda array: array[where.place], joint.at(pooled))
 
-    def potential(x: Any) -> Any:
-        middle = scale_to(kind, joint, parameter, bin.fixed[parameter])
-        value = scale_back(kind, joint, parameter, middle + unit * x[0])
-        there = bin._replace(fixed={**bin.fixed, parameter: value})
-        return joint.own.potential(x[1:], there) + 0.5 * penalty * x[0] ** 2
+    def potential(x: Float[Array, " coordinate"]) -> Float[Array, ""]:
+        prior = joint.priors[parameter]
+        middle = scale.to(bin.fixed[parameter], prior)
+        there = bin._replace(fixed={**bin.fixed, parameter: scale.back(middle + where.width * x[0], prior)})
+        return joint.per_bin.potential(x[1:], there) + 0.5 * where.penalty * x[0] ** 2
 
     return jax.value_and_grad(potential)(x)
 
 
-def _freed(held: Slope, free: Slope, z: Array, guess: float) -> tuple[float, float, float]:
-    """Distance, its sd and the residual of one bin, from where its own coordinates are with the common value."""
+def _likelihood_ratio(pulled: Slope, free: Slope, z: Host, guess: float) -> tuple[float, float, float]:
+    """Distance, its sd and the residual of one bin.
+
+    Args:
+        pulled, free: the potential with and without the pooling's prior of the distance, each in its own width.
+        z: the bin's own coordinates to start from; `guess`: a distance, in the width of `free`.
+    """
     with np.errstate(all="ignore"):
-        at_common, highest = _lowest(held, np.concatenate([[0.0], z]))
+        at_common, highest = _lowest(pulled, np.concatenate([[0.0], z]))
         starts = (np.concatenate([[first], at_common[1:]]) for first in (0.0, guess))
         x, lowest = min((_lowest(free, start) for start in starts), key=lambda found: found[1])
         root = np.sqrt(2.0 * max(highest - lowest, 0.0))
         return x[0], _sd(free, x), np.sign(x[0]) * root
 
 
-def _lowest(slope: Slope, start: Array) -> tuple[Array, float]:
-    """Where a function is lowest near a start, and its value there."""
+def _lowest(slope: Slope, start: Host) -> tuple[Host, float]:
+    """The minimum of a function near a start, and its value there."""
     found = minimize(slope, start, jac=True, method="BFGS")
     before, _ = slope(start)
     return (found.x, float(found.fun)) if found.fun < before else (start, before)
 
 
-def _sd(slope: Slope, x: Array) -> float:
+def _sd(slope: Slope, x: Host) -> float:
     """Standard deviation of the first coordinate of the normal with the function's curvature at x, from differences of
     its gradient, which must not be differentiated again; NaN where the curvature is not positive."""
     steps = NUDGE * np.eye(x.size)

@@ -23,7 +23,6 @@ NUMBERS = {
     "p_order": "probability that bins next to each other in q deviate so much alike",
 }
 P_VALUES = tuple(name for name in NUMBERS if name.startswith("p_"))
-BETTER = {"diffusion": ", as 'diffusion_extrapolated'"}
 
 
 def numbers_of(residual: Array, inferred: int, q: Array) -> dict[str, float]:
@@ -65,13 +64,6 @@ def refuted(words: str, remedy: str, numbers: dict[str, float], residual: Array,
     if numbers["p_order"] < LEAST_P:
         said.append(f"residuals that go with q (p {numbers['p_order']:.1g})")
     return f"{words}: {', '.join(said)}; farthest {', '.join(farthest(residual, bins))}; try {remedy}" if said else ""
-
-
-def law_refuted(parameter: str, law: str, scatter: bool) -> tuple[str, str]:
-    """What does not hold where residuals refute a law, and what to try."""
-    described = f"{law} with scatter" if scatter else law
-    another = "another law" + BETTER.get(law, "")
-    return f"{parameter} does not follow the law {described!r}", another if scatter else f"scatter or {another}"
 
 
 def farthest(residual: Array, bins: Array, most: int = NAMED) -> list[str]:

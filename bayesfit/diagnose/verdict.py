@@ -10,7 +10,7 @@ from bayesfit.diagnose.advice import ALTERNATING, EXACT, NOTHING, RISING, Advice
 from bayesfit.diagnose.predictive_checks import CHECKS, check, neighbour_correlation
 from bayesfit.diagnose.prior_conflict import conflicts
 from bayesfit.modelling.noise import NOISES
-from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ESS, LEAST_ACCEPTED
+from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ACCEPTED, LEAST_ESS
 
 LEAST_CONTRACTION = 0.75
 LEAST_P = 5e-3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from bayesfit.modelling.model import RESERVED, Parameter
 
 Program = Callable[[Any, Any], Any]
 KEPT = RESERVED | {"scatter"}
+BETTER = {"diffusion": ", as 'diffusion_extrapolated'"}  # a law that often holds where this one does not
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,3 +70,18 @@ class Law:
                 bin=int(bin),
                 remedy="Extend the table, or leave the bin out by isel(q_bin=...)",
             )
+
+
+class Refutation(NamedTuple):
+    """What does not hold where the bins' residuals are too large, in `words`, and the `remedy` to try then."""
+
+    words: str
+    remedy: str
+
+
+def law_refuted(parameter: str, law: str, scatter: bool) -> Refutation:
+    """That a parameter does not follow the law of this name, with scatter about it or without."""
+    described = f"{law} with scatter" if scatter else law
+    another = "another law" + BETTER.get(law, "")
+    words = f"{parameter} does not follow the law {described!r}"
+    return Refutation(words, another if scatter else f"scatter or {another}")

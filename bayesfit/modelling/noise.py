@@ -1,8 +1,8 @@
 """The noise models: how the measured points of one bin scatter about the mean curve.
 
-A noise model is a NumPyro program that returns a `Scatter`. The likelihood of every fit, marginal or full, is built
-from it and from nothing else: `whiten` turns residuals into independent ones of unit scale, and `log_likelihood` says
-how probable these are. Since whitening is linear, amplitudes can be integrated out whatever the scatter.
+A noise model is a NumPyro program that samples the noise's parameters and returns a `Scatter`, from which everything
+else follows: likelihood, residuals, simulated data, documentation. To add one, write its program and describe it by a
+`Noise` in this file, and name that in `NOISES` at the end.
 """
 
 from __future__ import annotations
@@ -10,125 +10,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax.scipy.special import ndtri
+from jaxtyping import Array, Float
 from numpyro.distributions.transforms import ExpTransform
 from scipy import stats
 
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.modelling.model import Parameter
-from bayesfit.modelling.ornstein_uhlenbeck import Chain, chain
+from bayesfit.modelling.ornstein_uhlenbeck import ornstein_uhlenbeck
+from bayesfit.modelling.scatter import SMALLEST_SCALE, AnyArray, Points, Scatter
 
-SMALLEST_SCALE = 1e-6
 LOG_CORRELATION_RANGE = (math.log(0.3), 0.7)  # decades
 SIGMA = (math.log(3e-3), 3.0)
 
-
-class Scatter(NamedTuple):
-    """How the standardised residuals (g2 - mean) / g2_err of one bin scatter.
-
-    `scale`: standard deviation (of a Student-t: scale), one number; `relative` (tau,): a further factor for each delay;
-    `chain`: correlations; `freedom`: degrees of freedom of a Student-t. None: a factor of 1, no correlation, a normal.
-    """
-
-    scale: Any
-    relative: Any = None
-    chain: Chain | None = None
-    freedom: Any = None
-
-    def whiten(self, bin: Any, *columns: Any) -> tuple[Any, ...]:
-        """Columns (tau,) in coordinates where the noise is independent and of one `scale`; 0 stays where not valid.
-        Linear, and of O(tau)."""
-        if self.relative is not None:
-            columns = tuple(column / self.relative for column in columns)
-        if self.chain is None:
-            return columns
-        white = jnp.where(bin.valid[:, None], self.chain.whiten(jnp.stack(columns, axis=-1)), 0.0)
-        return tuple(white[:, place] for place in range(len(columns)))
-
-    def color(self, white: Any) -> Any:
-        """What `whiten` turns into this column (tau,)."""
-        column = white if self.chain is None else self.chain.color(white)
-        return column if self.relative is None else column * self.relative
-
-    def sigma(self, bin: Any) -> Any:
-        """Standard deviation of g2 (of a Student-t: scale) at each delay (tau,), NaN where not valid."""
-        relative = self.scale * (1.0 if self.relative is None else self.relative)
-        return jnp.where(bin.valid, relative / jnp.where(bin.valid, bin.inverse_error, 1.0), jnp.nan)
-
-    def log_volume(self, bin: Any) -> Any:
-        """Log determinant of the map from white residuals of unit scale to standardised ones."""
-        volume = jnp.sum(bin.valid) * jnp.log(self.scale)
-        if self.relative is not None:
-            volume += jnp.sum(jnp.where(bin.valid, jnp.log(self.relative), 0.0))
-        if self.chain is not None:
-            volume += 0.5 * jnp.sum(jnp.where(bin.valid, jnp.log(self.chain.innovation), 0.0))
-        return volume
-
-    @property
-    def white(self) -> dist.Distribution:
-        """Distribution of a white residual of unit scale."""
-        return dist.Normal(0.0, 1.0) if self.freedom is None else dist.StudentT(self.freedom, 0.0, 1.0)
-
-    def log_likelihood(self, white: Any, bin: Any) -> Any:
-        """Log density of the standardised residuals of the valid points, given as whitened (tau,)."""
-        return jnp.sum(jnp.where(bin.valid, self.white.log_prob(white * (1.0 / self.scale)), 0.0)) - self.log_volume(
-            bin
-        )
-
-    def pointwise(self, residual: Any, bin: Any) -> Any:
-        """Log density of each standardised residual (tau,) given all others of the bin; 0 where not valid.
-
-        With correlations that is normal with the precision on the diagonal of the inverse covariance (Buerkner, Gabry
-        & Vehtari 2021, eq. 8).
-        """
-        sigma = self.scale * (jnp.ones_like(residual) if self.relative is None else self.relative)
-        standardised = residual / sigma
-        if self.chain is None:
-            density = self.white.log_prob(standardised)
-        else:
-            root = jnp.where(bin.valid[:, None], self.chain.whiten(jnp.eye(standardised.size)), 0.0)
-            precision = jnp.where(bin.valid, jnp.sum(root**2, axis=0), 1.0)
-            density = dist.Normal(0.0, 1.0).log_prob(root.T @ (root @ standardised) / jnp.sqrt(precision))
-            density += 0.5 * jnp.log(precision)
-        return jnp.where(bin.valid, density - jnp.log(sigma), 0.0)
-
-    def scores(self, residual: Any, bin: Any) -> Any:
-        """Normal scores (tau,) of the standardised residuals: independent standard normal variables where mean curve
-        and scatter are right, 0 where not valid."""
-        white = self.whiten(bin, residual)[0] / self.scale
-        if self.freedom is not None:
-            tail = jnp.maximum(self.white.cdf(-jnp.abs(white)), jnp.finfo(white.dtype).tiny)
-            white = -jnp.sign(white) * ndtri(tail)
-        return jnp.where(bin.valid, white, 0.0)
-
-
-class Observed(dist.Distribution):
-    """The distribution of g2 (tau,) about a mean curve (tau,), of which the valid points count."""
-
-    support = dist.constraints.real_vector
-
-    def __init__(self, mean: Any, scatter: Scatter, bin: Any) -> None:
-        self.mean_curve, self.scatter, self.bin = mean, scatter, bin
-        super().__init__(event_shape=jnp.shape(mean))
-
-    def log_prob(self, value: Any) -> Any:
-        """Log density of a curve (tau,)."""
-        (white,) = self.scatter.whiten(self.bin, (value - self.mean_curve) * self.bin.inverse_error)
-        inverse_error = jnp.where(self.bin.valid, self.bin.inverse_error, 1.0)
-        return self.scatter.log_likelihood(white, self.bin) + jnp.sum(jnp.log(inverse_error))
-
-    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
-        """Curves (..., tau); the mean itself where not valid."""
-        white = self.scatter.white.sample(key, (*sample_shape, *self.event_shape)) * self.scatter.scale
-        color = jnp.vectorize(self.scatter.color, signature="(t)->(t)")
-        error = jnp.where(self.bin.valid, 1.0 / jnp.where(self.bin.valid, self.bin.inverse_error, 1.0), 0.0)
-        return self.mean_curve + error * color(white)
+Real = Float[Array, ""]
+Layout = Float[np.ndarray, "tau column"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,45 +38,48 @@ class Noise:
 
     Args:
         name: how users call it.
-        program: NumPyro program `bin -> Scatter`, for the points of one bin: `tau`, `valid` and `layout`.
-        start: `(rms, bin) -> start values`, from the root mean square standardised residual of a least-squares fit.
-        normal: True where whitened residuals are normal, so that the amplitudes can be integrated out in closed form.
-        stated: whether residuals are standardised by the stated errors, or left in the units of g2.
-        delays: whether it needs delays, positive ones, and not just any x.
-        layout: `tau -> (tau, columns)`, what the program needs to know of the delays and finds in `bin.layout`.
+        program: NumPyro program `bin -> Scatter` for the points of one bin, of which it may use `tau`, `valid` and
+            `layout`. It samples the noise's parameters, scalars, with `numpyro.sample(name, prior)`.
+        start: `(rms, bin) -> start values` of the parameters, from the root mean square standardised residual of a
+            least-squares fit.
+        normal: whether whitened residuals are normal, so that the amplitudes can be integrated out in closed form.
+        stated: whether residuals are standardised by the stated errors; otherwise they stay in the units of g2.
+        delays: whether it needs delays, which are positive, and not just any x.
+        layout: `tau -> (tau, column)`, computed once in NumPy: what the program must know of the delays beside `tau`.
         parameters: the sampled parameters, described.
-        formula, reference: of the scatter.
+        description, formula, reference: the scatter in words.
     """
 
     name: str
-    program: Callable[[Any], Scatter]
-    start: Callable[[Any, Any], dict[str, Any]]
+    program: Callable[[Points], Scatter]
+    start: Callable[[Real, Points], dict[str, Any]]
     normal: bool = True
     stated: bool = True
     delays: bool = False
-    layout: Callable[[np.ndarray], np.ndarray] = lambda tau: np.zeros((tau.size, 0))
+    layout: Callable[[np.ndarray], Layout] = lambda tau: np.zeros((tau.size, 0))
     parameters: tuple[Parameter, ...] = ()
     description: str = ""
     formula: str = ""
     reference: str = ""
 
 
-def _error_scale() -> Any:
-    """One factor a bin, log-normal about 1 with sd 3 in its logarithm: 95 % of the prior lies in 1/360 to 360.
+def _error_scale() -> Real:
+    """One factor per bin, log-normal about 1 with sd 3 in its logarithm: 95 % of the prior lies in 1/360 to 360.
 
-    The floor keeps the posterior proper on noiseless curves, where the likelihood alone would send it to zero.
+    The lower bound keeps the posterior proper on noiseless curves, where the likelihood alone would send the factor to
+    zero.
     """
     log_scale = dist.TruncatedNormal(0.0, 3.0, low=math.log(SMALLEST_SCALE))
     return numpyro.sample("error_scale", dist.TransformedDistribution(log_scale, ExpTransform()))
 
 
-def _sigma() -> Any:
+def _sigma() -> Real:
     """The standard deviation of g2, log-normal about 0.003 with sd 3 in its logarithm: 95 % in 8e-6 to 1."""
     log_sigma = dist.TruncatedNormal(*SIGMA, low=math.log(SMALLEST_SCALE**2))
     return numpyro.sample("sigma", dist.TransformedDistribution(log_sigma, ExpTransform()))
 
 
-def _smooth(bin: Any) -> Scatter:
+def _smooth(bin: Points) -> Scatter:
     """log sigma is a parabola in the logarithm of the delay, which runs from -1 to 1 over the valid points."""
     low = jnp.min(jnp.where(bin.valid, bin.tau, jnp.inf))
     high = jnp.max(jnp.where(bin.valid, bin.tau, 0.0))
@@ -187,26 +91,27 @@ def _smooth(bin: Any) -> Scatter:
     return Scatter(sigma, relative=jnp.exp(slope * x + curvature * (x**2 - 1.0 / 3.0)))
 
 
-def _log_gaps(tau: np.ndarray) -> np.ndarray:
-    """Distance of each delay from the one before, in decades; (tau, 1)."""
+def _log_gaps(tau: np.ndarray) -> Layout:
+    """Distance of each delay from the one before, in decades; one column."""
     return np.diff(np.log10(tau), prepend=np.log10(tau[0]))[:, None]
 
 
-def _correlated(bin: Any) -> Scatter:
+def _correlated(bin: Points) -> Scatter:
     """A share of the variance is independent from point to point, the rest correlates with an exponential kernel in
     log10 of the delay."""
     log_range = dist.Normal(*LOG_CORRELATION_RANGE)
     length = numpyro.sample("error_range", dist.TransformedDistribution(log_range, ExpTransform()))
     share = numpyro.sample("error_share", dist.Uniform(0.0, 1.0))
     memory = jnp.exp(-bin.layout[:, 0] / length)
-    return Scatter(_error_scale(), chain=chain(jnp.broadcast_to(share, memory.shape), memory, bin.valid))
+    correlation = ornstein_uhlenbeck(jnp.broadcast_to(share, memory.shape), memory, bin.valid)
+    return Scatter(_error_scale(), correlation=correlation)
 
 
-def _speckle_layout(tau: np.ndarray) -> np.ndarray:
-    """Distance of each delay from the one before in s, and the spacing of the delays about it over the geometric mean
-    of all spacings; (tau, 2)."""
+def _speckle_layout(tau: np.ndarray) -> Layout:
+    """Two columns: the distance of each delay from the one before, in s, and the spacing of the delays around it,
+    divided by the geometric mean of all spacings."""
     spacing = np.ones(tau.size)
-    used = slice(0, np.argmax(tau == tau[-1]) + 1)  # what follows is padding
+    used = slice(0, np.argmax(tau == tau[-1]) + 1)  # the rest is padding
     if tau[0] < tau[-1]:
         found = np.gradient(tau[used])
         spacing[used] = np.where(found > 0, found, np.min(found[found > 0]))
@@ -214,41 +119,43 @@ def _speckle_layout(tau: np.ndarray) -> np.ndarray:
     return np.stack([np.diff(tau, prepend=tau[0]), spacing], axis=-1)
 
 
-def _middle(tau: Any) -> Any:
+def _geometric_middle(tau: Float[Array, " tau"]) -> Real:
     return jnp.sqrt(tau[0] * tau[-1])
 
 
-def _speckle(bin: Any) -> Scatter:
+def _speckle(bin: Points) -> Scatter:
     """The noise of finitely many photons and finitely many speckles.
 
-    Photon pairs are counted independently at each delay; a correlator that averages over longer times at longer delays
-    counts more of them there, so that their part of the variance falls as the delays' spacing grows. Speckles come and
-    go in about the time of the decay itself, so that errors of delays that differ by less are the same (Bartlett 1946).
-    """
+    Photon pairs are counted independently at each delay. A correlator that averages over longer times at longer delays
+    counts more of them there, so that their part of the variance falls as the spacing of the delays grows. Speckles
+    come and go in about the time of the decay itself, so that delays that differ by less than that have nearly the same
+    error (Bartlett 1946)."""
     time = numpyro.sample("speckle_time", dist.LogUniform(bin.tau[0], bin.tau[-1]))
     share = numpyro.sample("speckle_share", dist.Uniform(0.0, 1.0))
     gap, spacing = bin.layout[:, 0], bin.layout[:, 1]
-    return Scatter(_error_scale(), chain=chain(share_at(share, spacing), jnp.exp(-gap / time), bin.valid))
+    correlation = ornstein_uhlenbeck(share_at(share, spacing), jnp.exp(-gap / time), bin.valid)
+    return Scatter(_error_scale(), correlation=correlation)
 
 
-def share_at(share: Any, spacing: Any) -> Any:
-    """The share of the variance that speckles have at a delay, from that at the mean spacing."""
+def share_at(share: Float[AnyArray, ""], spacing: Float[AnyArray, " tau"]) -> Float[AnyArray, " tau"]:
+    """The share of the variance that speckles have at a delay, from their share where the spacing of the delays is 1
+    (their geometric mean): f = share spacing / (share spacing + 1 - share)."""
     return share * spacing / (share * spacing + 1.0 - share)
 
 
-def _robust(bin: Any) -> Scatter:
+def _robust(bin: Points) -> Scatter:
     return Scatter(_error_scale(), freedom=numpyro.sample("error_freedom", dist.Gamma(2.0, 0.1)))
 
 
-def _start_scale(rms: Any, bin: Any) -> dict[str, Any]:
+def _start_scale(rms: Real, bin: Points) -> dict[str, Any]:
     return {"error_scale": jnp.maximum(rms, 2.0 * SMALLEST_SCALE)}
 
 
-def _start_sigma(rms: Any, bin: Any) -> dict[str, Any]:
+def _start_sigma(rms: Real, bin: Points) -> dict[str, Any]:
     return {"sigma": jnp.maximum(rms, 2.0 * SMALLEST_SCALE**2)}
 
 
-ERROR_SCALE = Parameter("error_scale", "", r"\kappa", "true error over stated error, one factor a bin")
+ERROR_SCALE = Parameter("error_scale", "", r"\kappa", "true error over stated error, one factor per bin")
 SIGMA_PARAMETER = Parameter("sigma", "", r"\sigma", "standard deviation of g2 (smooth: at the middle of the delays)")
 
 STATED = Noise(
@@ -264,7 +171,7 @@ SCALED = Noise(
     program=lambda bin: Scatter(_error_scale()),
     start=_start_scale,
     parameters=(ERROR_SCALE,),
-    description="normal with the file's errors times one inferred factor a bin",
+    description="normal with the file's errors times one inferred factor per bin",
     formula="g2 ~ Normal(mean, error_scale g2_err)",
 )
 
@@ -274,7 +181,7 @@ INFERRED = Noise(
     start=_start_sigma,
     stated=False,
     parameters=(SIGMA_PARAMETER,),
-    description="normal with one inferred standard deviation a bin; the file's errors are not looked at",
+    description="normal with one inferred standard deviation per bin; the file's errors are not used",
     formula="g2 ~ Normal(mean, sigma)",
 )
 
@@ -302,7 +209,7 @@ ROBUST = Noise(
         ERROR_SCALE,
         Parameter("error_freedom", "", r"\nu", "degrees of freedom of the Student-t; small where there are outliers"),
     ),
-    description="Student-t with inferred degrees of freedom, for outliers; the file's errors times one factor a bin",
+    description="Student-t with inferred degrees of freedom, for outliers; the file's errors times one factor per bin",
     formula="g2 ~ StudentT(error_freedom, mean, error_scale g2_err)",
     reference="Juarez & Steel, J. Bus. Econ. Stat. 28, 52 (2010)",
 )
@@ -322,7 +229,7 @@ CORRELATED = Noise(
         Parameter("error_range", "decades", r"\ell", "distance in log10 tau over which errors stay correlated"),
         Parameter("error_share", "", "f", "share of the noise's variance that is correlated"),
     ),
-    description="normal, errors of neighbouring delays correlate; the file's errors times one factor a bin",
+    description="normal, errors of neighbouring delays correlate; the file's errors times one factor per bin",
     formula="correlation of two errors = error_share exp(-|log10 tau_1 - log10 tau_2| / error_range)",
     reference="Hartikainen & Sarkka, IEEE MLSP (2010)",
 )
@@ -330,7 +237,7 @@ CORRELATED = Noise(
 SPECKLE = Noise(
     name="speckle",
     program=_speckle,
-    start=lambda rms, bin: {**_start_scale(rms, bin), "speckle_time": _middle(bin.tau), "speckle_share": 0.3},
+    start=lambda rms, bin: {**_start_scale(rms, bin), "speckle_time": _geometric_middle(bin.tau), "speckle_share": 0.3},
     delays=True,
     layout=_speckle_layout,
     parameters=(
@@ -338,7 +245,7 @@ SPECKLE = Noise(
         Parameter("speckle_time", "s", r"\tau_s", "difference of delays over which errors stay correlated"),
         Parameter("speckle_share", "", "f", "share of the noise's variance that is correlated, at the mean spacing"),
     ),
-    description="normal, the noise of finitely many photons and speckles; the file's errors times one factor a bin",
+    description="normal, the noise of finitely many photons and speckles; the file's errors times one factor per bin",
     formula="correlation of two errors = sqrt(f_1 f_2) exp(-|tau_1 - tau_2| / speckle_time), f / (1 - f) in proportion "
     "to the delays' spacing",
     reference="Bartlett, J. R. Stat. Soc. Suppl. 8, 27 (1946); Hartikainen & Sarkka, IEEE MLSP (2010)",

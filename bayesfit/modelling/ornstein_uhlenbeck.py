@@ -1,67 +1,75 @@
-"""Correlated noise as a Markov chain along the delays, whitened by a Kalman filter in O(tau).
+"""Errors that correlate exponentially along the delays, whitened by a Kalman filter in O(tau).
 
-Each point is `load` times a process of unit variance plus independent noise of variance 1 - load^2. The process has
-correlation `memory` with what it was at the delay before, and goes on from there regardless of what was further back:
-an Ornstein-Uhlenbeck process, whose correlation falls exponentially (Hartikainen & Sarkka, IEEE MLSP (2010)).
+The error of a point is sqrt(f) x + sqrt(1 - f) e, where x is an Ornstein-Uhlenbeck process of unit variance along the
+delays, whose correlation falls exponentially, e is independent standard normal noise, and f is the share of the
+point's variance that is correlated. The process is a Markov chain: given its value at one delay, what follows does not
+depend on what came before, so that one pass along the delays is enough (Hartikainen & Sarkka, IEEE MLSP (2010)).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+OfDelays = Float[Array, " tau"]
 
 
-class Chain(NamedTuple):
-    """All (tau,). `load`: root of the share of a point's variance that is correlated; `memory`; `gain`: what a point
-    off its expectation adds to that of the process; `innovation`: variance of a point given all before."""
+class OrnsteinUhlenbeck(NamedTuple):
+    """The correlated errors of one curve, with the gains of their Kalman filter.
 
-    load: Any
-    memory: Any
-    gain: Any
-    innovation: Any
+    `loading` is the square root of the share of a point's variance that is correlated; `memory` the correlation of the
+    process with what it was at the delay before; `gain` how far the estimate of the process moves per unit by which a
+    point differs from its prediction; `innovation` the variance of a point given all before it.
+    """
 
-    def whiten(self, columns: Any) -> Any:
-        """Columns (tau, column) in coordinates where the noise is independent and of unit variance."""
+    loading: OfDelays
+    memory: OfDelays
+    gain: OfDelays
+    innovation: OfDelays
 
-        def step(means: Any, point: tuple[Any, ...]) -> tuple[Any, Any]:
-            value, load, memory, gain = point
-            off = value - load * memory * means
+    def whiten(self, columns: Float[Array, "tau column"]) -> Float[Array, "tau column"]:
+        """Columns in coordinates where the noise is independent and of unit variance."""
+
+        def step(means: Array, point: tuple[Array, ...]) -> tuple[Array, Array]:
+            value, loading, memory, gain = point
+            off = value - loading * memory * means
             return memory * means + gain * off, off
 
         start = jnp.zeros_like(columns[0])
-        _, off = jax.lax.scan(step, start, (columns, self.load, self.memory, self.gain))
+        _, off = jax.lax.scan(step, start, (columns, self.loading, self.memory, self.gain))
         return off * self.innovation[:, None] ** -0.5
 
-    def color(self, white: Any) -> Any:
-        """What `whiten` turns into this column (tau,)."""
+    def color(self, white: OfDelays) -> OfDelays:
+        """The column that `whiten` turns into this white one."""
 
-        def step(mean: Any, point: tuple[Any, ...]) -> tuple[Any, Any]:
-            off, load, memory, gain = point
-            return memory * mean + gain * off, load * memory * mean + off
+        def step(mean: Array, point: tuple[Array, ...]) -> tuple[Array, Array]:
+            off, loading, memory, gain = point
+            return memory * mean + gain * off, loading * memory * mean + off
 
         off = white * jnp.sqrt(self.innovation)
-        _, column = jax.lax.scan(step, jnp.zeros_like(white[0]), (off, self.load, self.memory, self.gain))
+        _, column = jax.lax.scan(step, jnp.zeros_like(white[0]), (off, self.loading, self.memory, self.gain))
         return column
 
-    def neighbours(self) -> Any:
-        """Correlation (tau,) of each point with the one before."""
-        before = jnp.concatenate([self.load[:1], self.load[:-1]])
-        return self.load * before * self.memory
+    def neighbours(self) -> OfDelays:
+        """Correlation of each point with the one before."""
+        before = jnp.concatenate([self.loading[:1], self.loading[:-1]])
+        return self.loading * before * self.memory
 
 
-def chain(share: Any, memory: Any, valid: Any) -> Chain:
-    """Filter a chain once, from the share (tau,) of each point's variance that is correlated; points that are not
-    `valid` tell nothing."""
-    load = jnp.sqrt(share)
+def ornstein_uhlenbeck(share: OfDelays, memory: OfDelays, valid: Bool[Array, " tau"]) -> OrnsteinUhlenbeck:
+    """Run the Kalman filter once, from the share of each point's variance that is correlated and the correlation of the
+    process with the delay before; points that are not `valid` tell nothing."""
+    loading = jnp.sqrt(share)
 
-    def step(variance: Any, point: tuple[Any, ...]) -> tuple[Any, tuple[Any, Any]]:
-        share, load, memory, valid = point
+    def step(variance: Array, point: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:
+        share, loading, memory, valid = point
         variance = memory**2 * variance + (1.0 - memory) * (1.0 + memory)
         total = share * variance + 1.0 - share
-        gain = jnp.where(valid, load * variance / total, 0.0)
-        return (1.0 - gain * load) * variance, (gain, total)
+        gain = jnp.where(valid, loading * variance / total, 0.0)
+        return (1.0 - gain * loading) * variance, (gain, total)
 
-    _, (gain, innovation) = jax.lax.scan(step, jnp.ones_like(share[0]), (share, load, memory, valid))
-    return Chain(load, memory, gain, innovation)
+    _, (gain, innovation) = jax.lax.scan(step, jnp.ones_like(share[0]), (share, loading, memory, valid))
+    return OrnsteinUhlenbeck(loading, memory, gain, innovation)

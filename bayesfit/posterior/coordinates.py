@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
+from jaxtyping import Array, Float
 from numpyro.distributions import biject_to
 from numpyro.distributions.transforms import AffineTransform, ComposeTransform, Transform
 from numpyro.primitives import Messenger
@@ -124,6 +125,12 @@ def pull(fn: dist.Distribution, value: Any) -> Any:
 def to_coordinate(fn: dist.Distribution, value: Any) -> Any:
     """The unconstrained coordinate of a site's value."""
     return biject_to(base(fn)[0].support)._inverse(pull(fn, value))
+
+
+def from_coordinate(fn: dist.Distribution, coordinate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The value of a site at an unconstrained coordinate; undoes `to_coordinate`."""
+    inner, push = base(fn)
+    return push(biject_to(inner.support)(coordinate))
 
 
 def coordinates(program: Callable[..., Any], names: tuple[str, ...], values: Mapping[str, Any], *args: Any) -> Any:

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, UInt32
 
 from bayesfit.modelling.priors import build
 from bayesfit.posterior.coordinates import Override, PriorTails, Values, tail
+from bayesfit.posterior.deviations import DEVIATIONS
 from bayesfit.posterior.joint import Joint
 
-DEVIATIONS = "_unit"  # the ending of the bins' deviations, standard normal numbers
 
+def prior_draws(joint: Joint, keys: UInt32[Array, "draw 2"]) -> Values:
+    """Draws (draw, ...) of what the bins have in common from its prior, by name."""
 
-def prior_draws(joint: Joint, keys: Any) -> Values:
-    """Draws (draw, ...) of what the bins have in common, from its prior; `keys` (draw, 2) are the keys' data."""
-
-    def one(key: Any) -> Values:
+    def one(key: UInt32[Array, " 2"]) -> Values:
         sampling, *closed = jax.random.split(jax.random.wrap_key_data(key), 1 + len(joint.closed))
         _, handler = joint.run(key=sampling)
-        shapes = [() if pooling.groups is None else (len(pooling.groups),) for pooling in joint.closed]
-        names = [pooling.parameter for pooling in joint.closed]
-        drawn = (joint.priors[name].sample(k, shape) for name, k, shape in zip(names, closed, shapes, strict=True))
-        return {**handler.values, **dict(zip(names, drawn, strict=True))}
+        drawn = {
+            pooling.parameter: joint.priors[pooling.parameter].sample(k, pooling.shape)
+            for pooling, k in zip(joint.closed, closed, strict=True)
+        }
+        return {**handler.values, **drawn}
 
     return jax.vmap(one)(keys)
 
 
 def prior_tails(joint: Joint, values: Values) -> Values:
-    """How far out in its prior each thing that the bins have in common lies, the worst of groups and the median of the
-    draws; `values` (draw, ...) are those of every site of the poolings."""
+    """How far out in its prior each thing that the bins have in common lies: of groups the farthest, and of the draws
+    the median. `values` (draw, ...) are those of every site of the poolings."""
     given = {name: build(family, joint.given[name]) for name, family in joint.families}
     names = tuple(name for name in values if not name.endswith(DEVIATIONS))
 
     def one(values: Values) -> Values:
         recorder = PriorTails(Override(joint.pooled, dict(joint.fixed), given), values, names)
         recorder(joint.priors)
-        closed = {
-            pooling.parameter: tail(joint.priors[pooling.parameter], values[pooling.parameter])
-            for pooling in joint.closed
-        }
+        shared = (pooling.parameter for pooling in joint.closed)
+        closed = {name: tail(joint.priors[name], values[name]) for name in shared}
         return {name: jnp.min(found) for name, found in {**recorder.found, **closed}.items()}
 
     return {name: jnp.median(found) for name, found in jax.vmap(one)(values).items()}

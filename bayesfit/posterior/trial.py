@@ -11,7 +11,8 @@ import numpy as np
 from bayesfit.compute import keys as _keys
 from bayesfit.compute.devices import on_one_device, take
 from bayesfit.compute.errors import ModelError
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.prepare import Problem
 
 BINS, DRAWS = 16, 64  # bins, evenly over all, and prior draws in each

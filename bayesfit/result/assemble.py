@@ -10,7 +10,8 @@ import xarray as xr
 
 from bayesfit.data import describe as _describe
 from bayesfit.data.curves import by_bin
-from bayesfit.modelling.registry import get_pipeline, source_of
+from bayesfit.modelling.model_choice import source_of
+from bayesfit.modelling.registry import get_pipeline
 from bayesfit.modelling.settings import FitSettings, as_text
 from bayesfit.posterior.prepare import Problem
 from bayesfit.result.diagnostics import classical_fit, in_table, of_dataset, said_of, verdicts_of

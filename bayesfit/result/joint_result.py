@@ -11,11 +11,11 @@ import xarray as xr
 
 from bayesfit.data.dependence import Dependence
 from bayesfit.diagnose.joint_verdict import judged
-from bayesfit.diagnose.pooling_check import Checked, check_pooling
+from bayesfit.diagnose.pooling_check import Checked, Fit, check_pooling
 from bayesfit.modelling.laws import Law
 from bayesfit.posterior.joint import Joint, compiled
 from bayesfit.posterior.joint_prior import prior_draws, prior_tails
-from bayesfit.posterior.pooling import Pooling
+from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.result.files import describe
 from bayesfit.sample.draws import Draws
 from bayesfit.sample.least_squares import PointEstimate
@@ -110,13 +110,14 @@ def _checked(
     bins = result["diagnostics"].dataset.isel(q_bin=usable)
     q = bins.q.values.astype(float) if "q" in bins.coords else np.full(usable.size, np.nan)
     freedom = np.maximum(bins.points.values - len(points.solution.sd), 1)
-    return [check_pooling(pooling, joint, q, points, freedom, draws, shared) for pooling in joint.all_poolings]
+    fit = Fit(joint, q, points, freedom, draws, shared)
+    return [check_pooling(pooling, fit) for pooling in joint.all_poolings]
 
 
 def _common_of(pooling: Pooling, shared: Arrays, prior: Arrays, posterior: xr.Dataset) -> xr.Dataset:
     """What one pooling's bins have in common (chain, draw), or (chain, draw, group)."""
     found = xr.Dataset(coords={name: posterior[name] for name in ("chain", "draw")})
-    if pooling.kind == "shared":
+    if pooling.shares_value:
         dims = ("chain", "draw") if pooling.groups is None else ("chain", "draw", f"{pooling.parameter}_group")
         found[pooling.parameter] = (dims, shared[pooling.parameter], posterior[pooling.parameter].attrs)
         return found if pooling.groups is None else found.assign_coords({dims[-1]: list(pooling.groups)})

@@ -16,8 +16,9 @@ from bayesfit.compute import keys as _keys
 from bayesfit.compute.devices import FEW, Spread, devices_for, named, stream, take
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.single_precision import in_single
-from bayesfit.modelling.noise import Observed
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.modelling.scatter import Observed
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.prepare import Problem
 
 BINS = 16

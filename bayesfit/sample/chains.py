@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from numpyro.infer.hmc_util import dual_averaging
 
 from bayesfit.compute.keys import AMPLITUDES, TRANSITIONS, key_for
-from bayesfit.posterior.density import Bin
+from bayesfit.posterior.bin_data import Bin
 from bayesfit.sample.escalation import MAX_TREE_DEPTH
 from bayesfit.sample.independence import Proposal, accept_or_reject, propose
 from bayesfit.sample.mixture import Mixture

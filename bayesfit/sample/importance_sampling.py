@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bayesfit.compute.devices import Spread, named
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.sample.least_squares import PointEstimate, Points, Vector
 from bayesfit.sample.mixture import FREEDOM
 from bayesfit.sample.modes import Modes, find_modes, how_many, noise_guess, noise_information

@@ -19,7 +19,8 @@ from jaxtyping import Float, Int
 from scipy import special
 
 from bayesfit.compute.devices import gather, place
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.sample.importance_sampling import CLOUD, FirstStage, evaluations, log_student_t
 from bayesfit.sample.mixture import (
     COMPONENTS,

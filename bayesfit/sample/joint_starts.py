@@ -20,7 +20,8 @@ import numpy as np
 from jaxtyping import Array, Float, UInt32
 from scipy.optimize import minimize
 
-from bayesfit.posterior.density import Bin
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.deviations import DEVIATIONS
 from bayesfit.posterior.joint import OWN, Joint, compiled, program_of
 from bayesfit.sample.least_squares import PointEstimate
 from bayesfit.sample.preconditioner import Preconditioner, Start, bounded, root
@@ -100,7 +101,7 @@ def is_scale(name: str) -> bool:
 
 def _first_guess(name: str, z: Float[Array, ...]) -> Float[Array, ...]:
     """Deviations at 0, which is most likely, and small scales; other coordinates as they were drawn."""
-    if name.endswith("_unit"):
+    if name.endswith(DEVIATIONS):
         return jnp.zeros_like(z)
     return jnp.full_like(z, SMALL) if is_scale(name) else z
 
@@ -170,8 +171,8 @@ def _own_coordinates(
     joint: Joint, bin: Bin, values: dict[str, Array], chi2: Float[Array, ""]
 ) -> Float[Array, " param"]:
     rms = jnp.sqrt(chi2 / jnp.maximum(jnp.sum(bin.valid), 1))
-    curve = joint.own.unconstrain_curve({**values, **bin.fixed}, bin)
-    noise = joint.own.unconstrain_noise({**joint.own.noise.start(rms, bin), **bin.fixed}, bin)
+    curve = joint.per_bin.unconstrain_curve({**values, **bin.fixed}, bin)
+    noise = joint.per_bin.unconstrain_noise({**joint.per_bin.noise.start(rms, bin), **bin.fixed}, bin)
     return jnp.nan_to_num(jnp.concatenate([curve, noise]), posinf=BOUND, neginf=-BOUND)
 
 

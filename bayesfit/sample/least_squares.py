@@ -22,7 +22,8 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from bayesfit.compute import keys as _keys
 from bayesfit.compute.devices import Spread, batches, devices_for, named, place, stream, take
 from bayesfit.compute.work import Progress, Report, Stop
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 
 QUICK_BINS, CAREFUL_STARTS = 64, 16  # side by side on each device
 PRIOR_DRAWS, SEARCHED = 256, 128  # how many there are, and how many of them are searched for starts

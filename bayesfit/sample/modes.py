@@ -16,7 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bayesfit.modelling.model import AMPLITUDES
-from bayesfit.posterior.density import INTRICATE, Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.curve_coordinates import INTRICATE
+from bayesfit.posterior.density import Posterior
 from bayesfit.sample.least_squares import Points, Vector, best_in_quantiles, chi2_at
 
 SCORING_STEPS = 12
@@ -152,7 +154,7 @@ def noise_information(posterior: Posterior, bin: Bin, z: Vector, prior_sd: Vecto
     def moments(z: Vector) -> tuple[Float[Array, " tau"], Any]:
         scatter, _, _ = posterior.scatter(z, bin)
         log_scale = jnp.log(scatter.scale * (1.0 if scatter.relative is None else scatter.relative))
-        neighbours = None if scatter.chain is None else scatter.chain.neighbours()
+        neighbours = None if scatter.correlation is None else scatter.correlation.neighbours()
         return jnp.broadcast_to(log_scale, bin.valid.shape), neighbours
 
     slopes, correlation_slopes = jax.jacfwd(moments)(z)

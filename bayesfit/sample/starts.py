@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float, Int, UInt32
 from bayesfit.compute import keys as _keys
 from bayesfit.compute.devices import FEW, batches, devices_for, place, stream, take
 from bayesfit.compute.work import Progress, Report, Stop
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.sample.importance_sampling import FirstStage, count_and_size, evaluations, first_stages
 from bayesfit.sample.importance_weights import (
     MORE_POINTS,

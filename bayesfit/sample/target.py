@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, UInt32
 
-from bayesfit.posterior.density import Bin, Posterior
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 
 Potential = Callable[[Float[Array, " param"], Any], Float[Array, ""]]
 Constrain = Callable[[Float[Array, " param"], Any, Any], Any]

@@ -1,0 +1,148 @@
+"""The NumPyro programs of one bin: what is sampled, with which priors, and the mean curve and scatter that follow.
+
+Everything here is in constrained values, as users know them; `density` has the unconstrained coordinates.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+
+from bayesfit.modelling.model import AMPLITUDES, Model
+from bayesfit.modelling.noise import Noise
+from bayesfit.modelling.priors import build
+from bayesfit.modelling.scatter import Observed, Scatter
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.coordinates import Override, PriorDensity, PriorTails, Values
+
+
+@dataclass(frozen=True)
+class BinProgram:
+    """The programs of one bin for a model, a noise model and a choice of priors; data come as a `Bin`.
+
+    Args:
+        model, noise: the two halves of the program.
+        families: parameter name to family, for every prior that `Bin.priors` gives the values of; the amplitudes of
+            a model of Siegert's form are always among them.
+        fixed: names of the parameters that `Bin.fixed` pins.
+        curve_names, noise_names: the sampled sites of the two halves, in the order of their coordinates.
+    """
+
+    model: Model
+    noise: Noise
+    families: tuple[tuple[str, str], ...]
+    fixed: tuple[str, ...]
+    curve_names: tuple[str, ...]
+    noise_names: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sampled sites, in the order of the coordinates z (param,)."""
+        return self.curve_names + self.noise_names
+
+    @property
+    def identity(self) -> str | None:
+        """What the programs are made of, in words, so that compiled ones can be kept. None for a model that is not the
+        package's own, whose files may be anywhere, and for one made by a function that does not say of what."""
+        program = self.model.program
+        if not program.__module__.startswith("bayesfit.models."):
+            return None
+        if "<locals>" in getattr(program, "__qualname__", "<locals>") and not self.model.options:
+            return None
+        choices = self.families, self.fixed, self.curve_names, self.noise_names, self.model.form, self.model.starts
+        options = json.dumps(self.model.options, sort_keys=True)
+        return f"{program.__module__} {self.model.name} {self.noise.name} {choices} {options}"
+
+    @cached_property
+    def marginal(self) -> tuple[str, ...]:
+        """The amplitudes that are integrated out."""
+        return marginal_amplitudes(self.model, self.noise, dict(self.families), self.fixed)
+
+    def given(self, names: tuple[str, ...]) -> Self:
+        """The same for one bin given the values of these parameters."""
+        return replace(
+            self,
+            families=tuple((name, family) for name, family in self.families if name not in names),
+            fixed=(*self.fixed, *sorted(names)),
+            curve_names=tuple(name for name in self.curve_names if name not in names),
+            noise_names=tuple(name for name in self.noise_names if name not in names),
+        )
+
+    def overridden(self, program: Callable[..., Any], bin: Bin) -> Callable[..., Any]:
+        """A program of one bin with the user's priors and fixed values in place of the model's."""
+        priors = {name: build(family, bin.priors[name]) for name, family in self.families}
+        return Override(program, bin.fixed, priors)
+
+    def parameters(self, bin: Bin) -> tuple[Float[Array, " tau"], Scatter]:
+        """Sample every parameter; the mean curve, in the units of the data, and the scatter."""
+        mean = self.model.program(bin.tau)
+        if self.model.form == "siegert":
+            contrast, baseline = (sample_amplitude(name) for name in AMPLITUDES)
+            mean = baseline + contrast * mean
+        return mean, self.noise.program(bin)
+
+    def full_program(self, bin: Bin) -> None:
+        """The whole NumPyro program of one bin: every site sampled, `g2` observed."""
+        self.overridden(self._full, bin)(bin)
+
+    def _full(self, bin: Bin) -> None:
+        mean, scatter = self.parameters(bin)
+        g2 = bin.y / jnp.where(bin.valid, bin.inverse_error, 1.0)
+        numpyro.sample("g2", Observed(mean, scatter, bin), obs=g2)
+
+    def mean(self, values: Values, bin: Bin) -> Float[Array, " tau"]:
+        """The mean curve g2 at constrained values, in the units of the data."""
+        pinned = Override(self.model.program, values, {})
+        shape = pinned(bin.tau)
+        return shape if self.model.form == "curve" else values["baseline"] + values["contrast"] * shape
+
+    def scatter_at(self, values: Values, bin: Bin) -> Scatter:
+        """The scatter at constrained values."""
+        return Override(self.noise.program, values, {})(bin)
+
+    def log_prior(self, values: Values, bin: Bin) -> Values:
+        """Log prior density of every inferred parameter at constrained values, without Jacobian."""
+        recorder = PriorDensity(self.overridden(self.parameters, bin), values)
+        recorder(bin)
+        return {name: recorder.found[name] for name in self.names + self.marginal}
+
+    def prior_tails(self, values: Values, bin: Bin) -> Values:
+        """How far out in its prior each parameter of the curve lies, at constrained values; see `PriorTails`."""
+        recorder = PriorTails(self.overridden(self.parameters, bin), values, self.curve_names + self.marginal)
+        recorder(bin)
+        return recorder.found
+
+    def draw_full_prior(self, key: Array, bin: Bin) -> Values:
+        """A draw of every parameter from the prior, and the values of those that are fixed or follow from others."""
+        program = numpyro.handlers.seed(self.overridden(self.parameters, bin), key)
+        trace = numpyro.handlers.trace(program).get_trace(bin)
+        return {name: jnp.asarray(site["value"], float) for name, site in trace.items()}
+
+
+def sample_amplitude(name: str, infer: dict[str, Any] | None = None) -> Float[Array, ""]:
+    """Sample an amplitude. The prior here is a stand-in: it always comes from `Bin.priors`, or the value from
+    `Bin.fixed`."""
+    return numpyro.sample(name, dist.Normal(), infer=infer)
+
+
+def marginal_amplitudes(
+    model: Model, noise: Noise, families: Mapping[str, str], fixed: tuple[str, ...]
+) -> tuple[str, ...]:
+    """The amplitudes that can be integrated out, which takes normal noise and a normal prior."""
+    return normal_amplitudes(model, families, fixed) if noise.normal else ()
+
+
+def normal_amplitudes(model: Model, families: Mapping[str, str], fixed: tuple[str, ...]) -> tuple[str, ...]:
+    """The amplitudes with a normal prior; the contrast's may be cut below."""
+    if model.form != "siegert":
+        return ()
+    normal = {"contrast": ("Normal", "TruncatedNormal", "HalfNormal"), "baseline": ("Normal",)}
+    return tuple(name for name in AMPLITUDES if name not in fixed and families[name] in normal[name])
