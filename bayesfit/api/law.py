@@ -54,11 +54,12 @@ def law(
             of a name and its options, `{"name": "power_law", "n": 1}`; a `bayesfit.Law`; or a NumPyro program
             `(q, tau) -> value`.
         parameter: the sampled parameter that follows the law, as in `result.posterior`.
-        scatter: whether bins scatter about the law, normally, in the parameter's logarithm (in the parameter itself
-            where it may be negative), with an inferred sd that has the prior HalfNormal(0.3).
+        scatter: whether bins scatter about the law, with a normal distribution of the parameter's logarithm (of the
+            parameter itself where it may be negative), whose sd is inferred with the prior HalfNormal(0.3).
         verdicts: bins with these verdicts are used.
-        priors, fixed: parameter of the law, or "scatter", to a prior as `fit` takes it, or to a number.
-        draws, chains, seed: kept draws a chain, after 500 of warm-up; the same seed gives the same draws.
+        priors, fixed: the name of a parameter of the law, or "scatter", to a prior as `fit` takes it, or to a number.
+        draws, chains, seed: kept draws per chain, after 500 transitions of warm-up; the number of chains; the same seed
+            gives the same draws.
         model: the model that was fitted, where the result's own cannot be found by its name or its file.
 
     Returns:

@@ -67,6 +67,13 @@ class Profiled(NamedTuple):
     residual: OfBins
 
 
+class Measure(NamedTuple):
+    """Which parameter is profiled, and the scale on which its distances are measured."""
+
+    parameter: str
+    scale: Scale
+
+
 class Where(NamedTuple):
     """The arguments of one bin's potential that stay as they are: its place among the bins, the `width` in which the
     distance is measured, and the weight of that distance's standard normal prior."""
@@ -78,7 +85,7 @@ class Where(NamedTuple):
 
 def profiled(joint: Joint, pooled: Pooled, starts: Starts) -> Profiled:
     """The profile likelihood of one pooled parameter in every bin."""
-    static = pooled.parameter, pooled.scale
+    static = (Measure(pooled.parameter, pooled.scale),)
     given = starts.own, (starts.guess, starts.sd)
     found = compiled(_coordinates, joint, pooled.values, *given, static=static)
     own, distances, widths = map(np.asarray, found)
@@ -104,33 +111,34 @@ def profiled(joint: Joint, pooled: Pooled, starts: Starts) -> Profiled:
 
 
 def _coordinates(
-    joint: Joint, pooled: Values, own: Values, guess: tuple[Array, Array], parameter: str, scale: Scale
+    joint: Joint, pooled: Values, own: Values, guess: tuple[Array, Array], measure: Measure
 ) -> tuple[Float[Array, "q_bin param"], Float[Array, " q_bin"], Float[Array, " q_bin"]]:
     """Coordinates of each bin's own parameters, and the guess as a distance from the common value, with its sd."""
 
     def to(value: Float[Array, ""]) -> Float[Array, ""]:
-        return scale.to(value, joint.priors[parameter])
+        return measure.scale.to(value, joint.priors[measure.parameter])
 
     def one(own: Values, bin: Bin, guess: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         values = {**own, **bin.fixed}
         z = joint.per_bin.unconstrain_curve(values, bin), joint.per_bin.unconstrain_noise(values, bin)
-        distance = to(guess[0]) - to(bin.fixed[parameter])
+        distance = to(guess[0]) - to(bin.fixed[measure.parameter])
         return jnp.concatenate(z), distance, guess[1] * jnp.abs(jax.grad(to)(guess[0]))
 
     return jax.vmap(one)(own, joint.at(pooled), guess)
 
 
 def _slope(
-    joint: Joint, pooled: Values, x: Float[Array, " coordinate"], where: Where, parameter: str, scale: Scale
+    joint: Joint, pooled: Values, x: Float[Array, " coordinate"], where: Where, measure: Measure
 ) -> tuple[Float[Array, ""], Float[Array, " coordinate"]]:
     """One bin's potential and its gradient, at the distance x[0], in units of the width, and the bin's own coordinates
     x[1:]."""
     bin = jax.tree.map(lambda array: array[where.place], joint.at(pooled))
 
     def potential(x: Float[Array, " coordinate"]) -> Float[Array, ""]:
-        prior = joint.priors[parameter]
-        middle = scale.to(bin.fixed[parameter], prior)
-        there = bin._replace(fixed={**bin.fixed, parameter: scale.back(middle + where.width * x[0], prior)})
+        prior, fixed = joint.priors[measure.parameter], bin.fixed
+        middle = measure.scale.to(fixed[measure.parameter], prior)
+        value = measure.scale.back(middle + where.width * x[0], prior)
+        there = bin._replace(fixed={**fixed, measure.parameter: value})
         return joint.per_bin.potential(x[1:], there) + 0.5 * where.penalty * x[0] ** 2
 
     return jax.value_and_grad(potential)(x)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.modelling.model import RESERVED, Parameter
 
-Program = Callable[[Any, Any], Any]
-KEPT = RESERVED | {"scatter"}
+Program = Callable[[Any, Any], Any]  # q (q,) and tau (tau,) to values (q,)
+NOT_PARAMETERS = RESERVED | {"scatter"}
 BETTER = {"diffusion": ", as 'diffusion_extrapolated'"}  # a law that often holds where this one does not
 
 
@@ -46,20 +47,20 @@ class Law:
         if not callable(self.program):
             raise SettingsError("program must be a function of q and tau", field=f"law {self.name!r}")
         for parameter in self.parameters:
-            if parameter.name in KEPT or not parameter.name.isidentifier():
+            if parameter.name in NOT_PARAMETERS or not parameter.name.isidentifier():
                 raise SettingsError(
                     f"parameter name {parameter.name!r} is reserved or no plain word",
                     field=f"law {self.name!r}",
                     remedy="Choose another name",
                 )
 
-    def knows(self, q: np.ndarray) -> np.ndarray:
-        """At which q (q_bin,), 1/angstrom, the law is known."""
+    def knows(self, q: Float[np.ndarray, " q_bin"]) -> Bool[np.ndarray, " q_bin"]:
+        """At which q, which have unit 1/angstrom, the law is known."""
         low, high = self.q_range or (0.0, np.inf)
         return (q > 0.0) & (q >= low) & (q <= high)
 
-    def check_range(self, q: np.ndarray, field: str) -> None:
-        """Raise InputError where the law is not known at some bin's q (q_bin,), 1/angstrom; NaN counts for nothing."""
+    def check_range(self, q: Float[np.ndarray, " q_bin"], field: str) -> None:
+        """Raise InputError where the law is not known at the q of a bin, which has unit 1/angstrom; NaN is ignored."""
         if self.q_range is None:
             return
         low, high = self.q_range

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import numpyro
+from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError, SettingsError, nearest
 from bayesfit.compute.kinds import in_words
@@ -49,33 +50,33 @@ def get_law(spec: Any) -> Law:
     law = call(LAWS[name], options, f"law {name!r}", "Give (q, values)")
     if not all(isinstance(value, int | float) for value in options.values()):
         return law
-    return _KNOWN.setdefault(f"{name} {sorted(options.items())}", law)
+    return _MADE.setdefault(f"{name} {sorted(options.items())}", law)
 
 
 def _of_file(path: Path) -> Any:
     """What a Python file calls `law`."""
-    held: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     try:
-        exec(compile(path.read_bytes(), str(path), "exec"), held)
+        exec(compile(path.read_bytes(), str(path), "exec"), names)
     except OSError as error:
         raise InputError(str(error.strerror or error).lower(), file=path, field="law") from error
     except Exception as error:
         raise SettingsError(f"fails when run: {type(error).__name__}: {error}", file=path, field="law") from error
-    if not (isinstance(held.get("law"), Law) or callable(held.get("law"))):
+    if not (isinstance(names.get("law"), Law) or callable(names.get("law"))):
         raise SettingsError("holds no law", file=path, field="law", remedy="Add `law = bayesfit.Law(...)`")
-    return held["law"]
+    return names["law"]
 
 
-_KNOWN: dict[str, Law] = {}  # one law for one choice of numbers, so that programs compiled for it serve again
+_MADE: dict[str, Law] = {}  # equal options give the same law, so that programs compiled for it are found again
 
 
 def identity_of(law: Law) -> str | None:
-    """What the law's program is made of, in words; None for one that holds more than a name and numbers."""
-    return next((words for words, known in _KNOWN.items() if known is law), None)
+    """What the law's program is made of, in words; None for one that a name and numbers do not describe."""
+    return next((words for words, made in _MADE.items() if made is law), None)
 
 
 class Sites(NamedTuple):
-    """What a law's program samples, and what follows from that (`numpyro.deterministic`), by name."""
+    """The names of what a law's program samples, and of what follows from that (`numpyro.deterministic`)."""
 
     sampled: tuple[str, ...]
     derived: tuple[str, ...]
@@ -95,14 +96,18 @@ class Sites(NamedTuple):
                 )
 
 
-def sites_of(law: Law, q: np.ndarray, tau: np.ndarray, field: str) -> tuple[Sites, np.ndarray]:
-    """What a law's program samples at q (q,) and delays tau, and its values (q,) at one draw.
+def sites_of(
+    law: Law, q: Float[np.ndarray, " q"], tau: Float[np.ndarray, " tau"], field: str
+) -> tuple[Sites, Float[np.ndarray, " q"]]:
+    """What a law's program samples, and its values at one draw.
 
     Raises:
-        SettingsError: it raises, or samples what is no continuous scalar.
+        SettingsError: the program raises, or samples anything but continuous scalars.
     """
     try:
-        jax.eval_shape(numpyro.handlers.seed(law.program, 0), q, tau)  # as it is run later, without numbers
+        jax.eval_shape(
+            numpyro.handlers.seed(law.program, 0), q, tau
+        )  # with tracers instead of numbers, as it is run later
         seeded = numpyro.handlers.seed(lambda: numpyro.deterministic("_law", law.program(q, tau)), 0)
         trace = numpyro.handlers.trace(seeded).get_trace()
     except Exception as error:

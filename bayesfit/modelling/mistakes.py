@@ -16,7 +16,7 @@ from jax import errors
 SAMPLED = 'numpyro.sample("rate", dist.LogUniform(0.1, 10.0))'
 DISTRIBUTIONS = frozenset(name for name in dist.__all__ if name[0].isupper()) - {"Distribution"}
 VALUE = "on a parameter or an argument of the program, which has no number while JAX traces it"
-TRACED: dict[type[Exception], tuple[str, str]] = {  # the most special first
+TRACED: dict[type[Exception], tuple[str, str]] = {  # the most special class first
     errors.TracerBoolConversionError: (
         f"`if`, `and`, `or`, `min` or `max` is used {VALUE}",
         "Write jnp.where(condition, a, b), jnp.minimum or jnp.maximum",
@@ -35,7 +35,7 @@ TRACED: dict[type[Exception], tuple[str, str]] = {  # the most special first
         "Leave float() and the like out, and use jax.numpy (jnp.exp for math.exp)",
     ),
 }
-SAID: dict[str, tuple[str, str]] = {  # by what a TypeError says
+SAID: dict[str, tuple[str, str]] = {  # by a pattern in the text of a TypeError
     r"sample\(\) missing .*'fn'": ("a site has no name, or no prior", f"Write rate = {SAMPLED}"),
     r"sample\(\) missing .*'key'": ("a distribution is sampled by itself", f"Write rate = {SAMPLED}"),
     r"Invalid type for 'fn'": ("the prior of a site is no distribution", f"Write rate = {SAMPLED}"),
@@ -44,7 +44,7 @@ SAID: dict[str, tuple[str, str]] = {  # by what a TypeError says
 
 
 class Mistake(NamedTuple):
-    """What is wrong, and what to do about it; `remedy` is None where that is not known."""
+    """What is wrong, and what to do about it; `remedy` is None where none can be named."""
 
     problem: str
     remedy: str | None
@@ -74,29 +74,29 @@ def _place(error: Exception, program: Callable[..., Any]) -> tuple[FrameType | N
 
 
 def _distribution(text: str, frame: FrameType | None, line: int | None) -> str | None:
-    """The distribution that is used as a number: its name in the program where it has one on that line, else its kind;
-    None where the error's text speaks of none."""
+    """The distribution that is used as a number: the name that it has on that line of the program, or else its class;
+    None where the error is of another kind."""
     kinds = [word for word in re.findall(r"\w+", text) if word in DISTRIBUTIONS]
-    if not kinds and "'method' object" not in text:  # as where one is a prior's location: `shape` is a method of it
+    if not kinds and "'method' object" not in text:  # a distribution as the location of a prior: `shape` is its method
         return None
     source = "" if frame is None or line is None else linecache.getline(frame.f_code.co_filename, line)
-    held = {} if frame is None else {name: v for name, v in frame.f_locals.items() if isinstance(v, dist.Distribution)}
-    return next((name for name in held if re.search(rf"\b{name}\b", source)), next(iter(kinds), None))
+    local = {} if frame is None else {name: v for name, v in frame.f_locals.items() if isinstance(v, dist.Distribution)}
+    return next((name for name in local if re.search(rf"\b{name}\b", source)), next(iter(kinds), None))
 
 
 def _meant(error: Exception, frame: FrameType | None) -> str | None:
-    """The known name that is nearest to an unknown one."""
-    unknown, known = getattr(error, "name", None), list[str]()
+    """The existing name that is nearest to an unknown one."""
+    unknown, existing = getattr(error, "name", None), list[str]()
     if isinstance(error, NameError) and frame is not None:
-        known = [*frame.f_globals, *frame.f_locals]
+        existing = [*frame.f_globals, *frame.f_locals]
     elif isinstance(error, AttributeError):
-        known = dir(error.obj)
-    close = difflib.get_close_matches(unknown or "", known, n=1, cutoff=0.5)
+        existing = dir(error.obj)
+    close = difflib.get_close_matches(unknown or "", existing, n=1, cutoff=0.5)
     return f"Did you mean {close[0]!r}?" if close else None
 
 
 def _sampled(used: str) -> str:
-    """A site as it is written, of this name unless it is that of a distribution."""
+    """How a site of this name is written, or one with this distribution."""
     if used in DISTRIBUTIONS:
         return f'numpyro.sample("rate", dist.{used}(...))'
     return f'{used} = numpyro.sample("{used}", ...)'

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bayesfit.compute.errors import ModelError
 
-Program = Callable[[Any], Any]
+Program = Callable[[Any], Any]  # delays (tau,) to the curve (tau,)
 RESERVED = frozenset({"chain", "draw", "q_bin", "tau", "q", "phi", "g2", "g2_err", "valid"})
 AMPLITUDES = ("contrast", "baseline")
 
@@ -32,8 +32,8 @@ BASELINE = Parameter("baseline", "", r"B", "value of g2 at delays long after the
 class Model:
     """A curve model: the shape of one bin's curve and the priors of its parameters.
 
-    A model file holds one as `model`, or a function `make` of options that returns one, or both; a file with `make`
-    alone says what its models are in `description` and `formula`.
+    A model file holds one as `model`, or a function `make` that makes one from options, or both. A file with `make`
+    alone describes its models by the variables `description` and `formula`.
 
     Args:
         name: how users call it.
@@ -45,9 +45,9 @@ class Model:
             "curve" where it returns the whole mean curve of any y = f(x).
         start: one mapping of parameter name to start value for the point estimate, or several of them. Without it
             the engine looks for starts over the prior.
-        description, formula, reference: the page of physics, in words.
-        options: all that the `make` of a model file made it of, as numbers, text, lists and mappings of these, so that
-            a result can state them and the same model be made again.
+        description, formula, reference: the page of physics, in words. options: everything from which the `make` of a
+        model file made it, as numbers, text, lists and mappings of these,
+            so that a result can state them and the same model can be made again.
 
     Raises:
         ModelError: a field breaks the contract; the message names the model and the parameter.

@@ -1,4 +1,4 @@
-"""Calls a maker of models or laws with the options that a user names."""
+"""Calls a function that makes models or laws with the options that a user gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayesfit.compute.errors import SettingsError, nearest
 
 
 def call(make: Callable[..., Any], options: Mapping[str, Any], field: str, remedy: str) -> Any:
-    """What `make(**options)` returns; the remedy is for an option that is missing, with `{option}` for its name.
+    """What `make(**options)` returns. `remedy` is what to do about a missing option, `{option}` standing for its name.
 
     Raises:
         SettingsError: `make` has no such option, or needs one that is not given.
@@ -28,7 +28,7 @@ def call(make: Callable[..., Any], options: Mapping[str, Any], field: str, remed
 
 
 def plain(value: Any) -> Any:
-    """Options in lists, numbers and text, as JSON can hold them."""
+    """A value as lists, mappings, numbers and text, which JSON can hold."""
     if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -19,15 +19,16 @@ class Pipeline:
         name: how users call it.
         recognise: `path -> None` where the file's content is of this kind, else what is missing, in a few words.
             Looks at the content, never at the name, and does not raise.
-        read: `path -> Dataset` as `bayesfit.curves` returns it, with what was understood in its attributes: `layout`,
-            `tau_unit`, `q_unit`, `errors_from` and `left_out`, in words, where there is something to say.
+        read: `path -> Dataset` as `bayesfit.curves` returns it. Its attributes `layout`, `tau_unit`, `q_unit`,
+            `errors_from` and `left_out` say in words how the file was understood, where there is something to say.
         derive: `(posterior, curves) -> Dataset` of derived quantities with units in attrs; `posterior` holds every
             parameter with dims (chain, draw, q_bin), fixed ones as (q_bin,). None where there are none.
         model: the model to fit where the user names none.
-        general: whether it reads what more special pipelines may know better, so that it is asked after them.
-        options: names of the settings of reading that `read` takes as keyword arguments, of `READING`.
-        of_others: `[path, ...] -> {path: words}`, of files that are run together those that are no measurements of
-            their own and are left out, with what they do, as in "hold the errors of others". None where there are none.
+        general: whether more special pipelines may know such files better, so that it is asked after them.
+        options: names of the settings of reading, among `READING`, that `read` takes as keyword arguments.
+        of_others: `[path, ...] -> {path: words}`: among files that are run together, those that are no measurements of
+            their own and are left out, with what they do instead, as in "hold the errors of others". None where there
+            are none.
     """
 
     name: str

@@ -10,6 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jaxtyping import Float
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import AffineTransform, SigmoidTransform
 
@@ -35,17 +36,20 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 POSITIVE = frozenset({"scale", "rate", "concentration", "concentration0", "concentration1", "df"})
 
 
+OfBins = Float[np.ndarray, "*q_bin"]  # one number, or one per bin
+
+
 @dataclass(frozen=True)
 class Prior:
-    """A prior of one parameter: the NumPyro family and its values, each one number or one number a bin.
+    """A prior of one parameter: the NumPyro family and its values, each one number or one number per bin.
 
-    `compared` (q_bin, draw) are draws of the prior that verdicts compare the posterior with, where that is not this one
-    because other data made it.
+    `compared` are draws of the prior that verdicts compare the posterior with, where that is not this one: a prior that
+    was made from other data is compared with the original one.
     """
 
     family: str
-    values: dict[str, np.ndarray]
-    compared: np.ndarray | None = None
+    values: dict[str, OfBins]
+    compared: Float[np.ndarray, "q_bin draw"] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,7 +64,9 @@ class LogitNormal(dist.TransformedDistribution):
     arg_constraints = dict.fromkeys(("loc", "low", "high"), constraints.real) | {"scale": constraints.positive}
     pytree_data_fields = ("loc", "scale", "low", "high")
 
-    def __init__(self, loc: Any, scale: Any, low: Any = 0.0, high: Any = 1.0, *, validate_args: Any = None) -> None:
+    def __init__(
+        self, loc: Any, scale: Any, low: Any = 0.0, high: Any = 1.0, *, validate_args: bool | None = None
+    ) -> None:
         self.loc, self.scale, self.low, self.high = map(jnp.asarray, (loc, scale, low, high))
         to_range = [SigmoidTransform(), AffineTransform(self.low, self.high - self.low, constraints.unit_interval)]
         super().__init__(dist.Normal(self.loc, self.scale), to_range, validate_args=validate_args)
@@ -74,11 +80,12 @@ def build(family: str, values: Mapping[str, Any]) -> dist.Distribution:
 
 
 def parse_prior(spec: Any, parameter: str, field: str | None = None) -> Prior:
-    """Read one prior from a string, a mapping with `family`, or a NumPyro distribution; messages name `field`, which
-    is `priors.PARAMETER` unless it is given.
+    """Read one prior from a string, a mapping with `family`, or a NumPyro distribution.
+
+    Messages name the `field`, which is `priors.PARAMETER` unless it is given.
 
     Raises:
-        SettingsError: the family is unknown, or a value is missing, doubled or impossible.
+        SettingsError: the family is unknown, or a value is missing, given twice or impossible.
     """
     field = field or f"priors.{parameter}"
     if isinstance(spec, Prior):
@@ -134,17 +141,19 @@ def _from_numpyro(prior: dist.Distribution, field: str) -> tuple[str, dict[str, 
 
 
 def _per_bin(values: dict[str, Any], prior: dist.Distribution) -> dict[str, Any]:
-    """A distribution's values at its full batch shape; NumPyro leaves some of them at shape (1,)."""
+    """A distribution's values, broadcast to its batch shape; NumPyro leaves some of them at shape (1,)."""
     return {name: np.broadcast_to(np.asarray(value), prior.batch_shape) for name, value in values.items()}
 
 
 def _names(family: str, field: str) -> tuple[str, ...]:
+    """The names of a family's values."""
     if family not in FAMILIES:
         raise SettingsError(f"unknown prior family {family!r}", field=field, remedy=nearest(family, FAMILIES))
     return FAMILIES[family]
 
 
 def _checked(family: str, values: Mapping[str, Any], field: str) -> Prior:
+    """The prior of a family at these values, which must all be there and be possible."""
     names = _names(family, field)
     if unknown := set(values) - set(names):
         raise SettingsError(
@@ -163,8 +172,8 @@ def _checked(family: str, values: Mapping[str, Any], field: str) -> Prior:
     return Prior(family, arrays)
 
 
-def as_numbers(value: Any, field: str) -> np.ndarray:
-    """A finite float64 number, or one number a bin.
+def as_numbers(value: Any, field: str) -> OfBins:
+    """A finite float64 number, or one number per bin.
 
     Raises:
         SettingsError: not numbers, not finite, or more than one dimension.
@@ -182,10 +191,10 @@ def as_numbers(value: Any, field: str) -> np.ndarray:
 
 
 def one_number(value: Any, field: str) -> float:
-    """A finite number, of what all bins have in common.
+    """A finite number for what all bins have in common.
 
     Raises:
-        SettingsError: it is none, or there is one a bin.
+        SettingsError: it is no number, or there is one per bin.
     """
     array = as_numbers(value, field)
     if array.ndim:

@@ -1,7 +1,7 @@
 """The laws in q that come with the package.
 
-A law is a NumPyro program, as a model is. Its priors may depend on q and on the delays, never on the measured values:
-D is looked for wherever D q^2 is a rate that the delays can see at some q, log-uniformly.
+A law is a NumPyro program, as a model is. Its priors may depend on q and on the delays, never on the measured values: D
+is log-uniform over all values for which D q^2 is a rate that the delays can see at some q.
 """
 
 from __future__ import annotations
@@ -14,23 +14,29 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+from jaxtyping import Array, Float
 
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.modelling.law import Law
 from bayesfit.modelling.model import Parameter
+from bayesfit.modelling.scatter import AnyArray
 from bayesfit.modelling.tables import read_table
 
 EXPONENTS = (0.5, 4.0)
 VALUES = (1e-3, 1e3)
 
+OfQ = Float[AnyArray, " q"]
+Points = tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"]]  # q and values of a table
 
-def rates(tau: Any) -> tuple[Any, Any]:
+
+def rates(tau: Float[AnyArray, " tau"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The slowest and the fastest rate (1/s) that delays tau (s) can see: 0.1/max(tau) and 10/min(tau)."""
     return 0.1 / jnp.max(tau), 10.0 / jnp.min(tau)
 
 
-def _scale(name: str, profile: Any, tau: Any) -> Any:
-    """The factor between a positive profile over q and a rate, log-uniform over what the delays can see at some q."""
+def _scale(name: str, profile: OfQ, tau: Float[AnyArray, " tau"]) -> Float[Array, ""]:
+    """Sample the factor between a positive profile over q and a rate, log-uniform over all values that give a rate
+    which the delays can see at some q."""
     slowest, fastest = rates(tau)
     return numpyro.sample(name, dist.LogUniform(slowest / jnp.max(profile), fastest / jnp.min(profile)))
 
@@ -38,7 +44,7 @@ def _scale(name: str, profile: Any, tau: Any) -> Any:
 def diffusion() -> Law:
     """Free diffusion: rate = D q^2."""
 
-    def program(q: Any, tau: Any) -> Any:
+    def program(q: OfQ, tau: Float[AnyArray, " tau"]) -> OfQ:
         return _scale("D", q**2, tau) * q**2
 
     return Law(
@@ -54,14 +60,14 @@ def diffusion() -> Law:
 def diffusion_extrapolated() -> Law:
     """Diffusion of particles that light resolves, extrapolated to q = 0: rate = D0 q^2 (1 + C q^2).
 
-    Of particles of many sizes, or with motions of their own, the apparent D = rate / q^2 changes with q, to first order
-    with q^2: large particles scatter less at large angles, so that C > 0 where the spread of sizes makes it, and C
-    times the squared radius of gyration tells their shape. D0 is the mean diffusion coefficient, weighted with the
-    intensity scattered at q = 0. C is uniform where |C| max(q)^2 < 1: further off a first order says nothing, and the
-    rate stays positive.
+    If particles have many sizes, or internal motions, the apparent D = rate / q^2 changes with q, to first order with
+    q^2. Large particles scatter less at large angles, so that a spread of sizes makes C > 0; C over the squared radius
+    of gyration depends on their shape. D0 is the mean diffusion coefficient, weighted with the intensity scattered at
+    q = 0. The prior of C is uniform where |C| max(q)^2 < 1, so that the rate stays positive; beyond that an expansion
+    to first order is of no use.
     """
 
-    def program(q: Any, tau: Any) -> Any:
+    def program(q: OfQ, tau: Float[AnyArray, " tau"]) -> OfQ:
         D0 = _scale("D0", q**2, tau)
         largest = 1.0 / jnp.max(q) ** 2
         C = numpyro.sample("C", dist.Uniform(-largest, largest))
@@ -83,7 +89,7 @@ def diffusion_extrapolated() -> Law:
 def power_law(n: float | None = None) -> Law:
     """A power of q: rate = D q^n, with n uniform from 0.5 to 4, or given (1: ballistic motion).
 
-    What is sampled is the rate at the geometric middle of the range of q, which n hardly correlates with; D follows.
+    The rate at the geometric middle of the range of q is sampled, since it hardly correlates with n; D follows.
 
     Raises:
         SettingsError: n is no number.
@@ -91,7 +97,7 @@ def power_law(n: float | None = None) -> Law:
     if n is not None:
         n = _number(n, "power_law.n")
 
-    def program(q: Any, tau: Any) -> Any:
+    def program(q: OfQ, tau: Float[AnyArray, " tau"]) -> OfQ:
         middle = jnp.sqrt(jnp.min(q) * jnp.max(q))
         exponent = numpyro.sample("n", dist.Uniform(*EXPONENTS)) if n is None else n
         rate = numpyro.sample("rate_middle", dist.LogUniform(*rates(tau)))
@@ -117,10 +123,10 @@ def power_law(n: float | None = None) -> Law:
 def diffusion_plus_offset() -> Law:
     """Diffusion and a decay that does not depend on q: rate = D q^2 + rate_0.
 
-    What is sampled beside D is the offset's share of the rate at the smallest q, uniform from 0 to 1.
+    Beside D, the share of rate_0 in the rate at the smallest q is sampled, uniform from 0 to 1.
     """
 
-    def program(q: Any, tau: Any) -> Any:
+    def program(q: OfQ, tau: Float[AnyArray, " tau"]) -> OfQ:
         D = _scale("D", q**2, tau)
         share = numpyro.sample("share", dist.Uniform(0.0, 1.0))
         rate_0 = numpyro.deterministic("rate_0", D * jnp.min(q) ** 2 * share / (1.0 - share))
@@ -154,7 +160,7 @@ def de_gennes(S: Any, H: Any = None) -> Law:
     hydrodynamic = _table(H, "de_gennes.H") if H is not None else None
     tables = [table for table in (structure, hydrodynamic) if table is not None]
 
-    def program(q: Any, tau: Any) -> Any:
+    def program(q: OfQ, tau: Float[AnyArray, " tau"]) -> OfQ:
         narrowed = q**2 / _interpolate(q, structure)
         if hydrodynamic is not None:
             narrowed = narrowed * _interpolate(q, hydrodynamic)
@@ -181,10 +187,10 @@ def from_table(table: Any) -> Law:
     Raises:
         SettingsError, InputError: the table cannot be used.
     """
-    known = _table(table, "from_table.table")
+    tabulated = _table(table, "from_table.table")
 
-    def program(q: Any, tau: Any) -> Any:
-        profile = _interpolate(q, known)
+    def program(q: OfQ, tau: Float[AnyArray, " tau"]) -> OfQ:
+        profile = _interpolate(q, tabulated)
         return _scale("scale", profile, tau) * profile
 
     return Law(
@@ -193,7 +199,7 @@ def from_table(table: Any) -> Law:
         (Parameter("scale", "", "", "factor of the tabulated function"),),
         description="a tabulated function of q, up to a factor",
         formula="rate = scale * table(q)",
-        q_range=_common([known]),
+        q_range=_common([tabulated]),
     )
 
 
@@ -207,7 +213,7 @@ def constant(low: float = VALUES[0], high: float = VALUES[1]) -> Law:
     if not 0 < low < high:
         raise SettingsError(f"got low {low:g} and high {high:g}", field="constant", remedy="Give 0 < low < high")
 
-    def program(q: Any, tau: Any) -> Any:
+    def program(q: OfQ, tau: Float[AnyArray, " tau"]) -> OfQ:
         return numpyro.sample("value", dist.LogUniform(low, high)) * jnp.ones_like(q)
 
     return Law(
@@ -220,13 +226,14 @@ def constant(low: float = VALUES[0], high: float = VALUES[1]) -> Law:
 
 
 def _number(value: Any, field: str) -> float:
+    """A finite number; raises SettingsError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not np.isfinite(value):
         raise SettingsError(f"got {value!r}, expected a number", field=field)
     return float(value)
 
 
-def _table(given: Any, field: str) -> tuple[np.ndarray, np.ndarray]:
-    """q and positive values, (point,) each, in the order of q."""
+def _table(given: Any, field: str) -> Points:
+    """q and positive values, in the order of q."""
     table = read_table(given, field, ("q", "value"))
     for place in np.flatnonzero(table.values <= 0)[:1]:
         problem = f"the value at q = {table.x[place]:g} is {table.values[place]:g}, not above 0"
@@ -234,12 +241,13 @@ def _table(given: Any, field: str) -> tuple[np.ndarray, np.ndarray]:
     return table.x, table.values
 
 
-def _interpolate(q: Any, table: tuple[np.ndarray, np.ndarray]) -> Any:
+def _interpolate(q: OfQ, table: Points) -> OfQ:
     """The table at q, by a cubic spline in the logarithm of the value, so that it stays positive."""
     return jnp.exp(interpax.interp1d(q, jnp.asarray(table[0]), jnp.log(jnp.asarray(table[1])), method="cubic2"))
 
 
-def _common(tables: list[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
+def _common(tables: list[Points]) -> tuple[float, float]:
+    """The range of q that all tables cover."""
     return max(float(q[0]) for q, _ in tables), min(float(q[-1]) for q, _ in tables)
 
 

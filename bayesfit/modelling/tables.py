@@ -9,23 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A function at some points: `x`, rising, and its `values`, (point,) each; `file` and the `sha256` of its content
-    where they come from one, "" elsewhere."""
+    """A function at some points: `x`, in rising order, and its `values`. `file` and the `sha256` of its content say
+    where they come from, and are "" where that is no file."""
 
-    x: np.ndarray
-    values: np.ndarray
+    x: Float[np.ndarray, " point"]
+    values: Float[np.ndarray, " point"]
     file: str = ""
     sha256: str = ""
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The table in lists and text, as JSON can hold it; `read_table` takes that too."""
+        """The table as lists and text, which JSON can hold and `read_table` takes."""
         return {"x": self.x.tolist(), "values": self.values.tolist(), "file": self.file, "sha256": self.sha256}
 
 
@@ -33,11 +34,12 @@ def read_table(given: Any, field: str = "table", columns: tuple[str, str] = ("x"
     """A table of a function of a positive variable, its rows in the order of that variable.
 
     Args:
-        given: two sequences of numbers; or the path of a text file of two columns, apart by commas or blanks, with or
-            without a header, `#` before comments; or a mapping of `x` and `values`, as `Table.plain` makes it.
+        given: two sequences of numbers; or the path of a text file of two columns, separated by commas or blanks, with
+        or
+            without a header, with `#` before comments; or a mapping of `x` and `values`, as `Table.plain` makes it.
         field: what errors call it.
         columns: what they call its columns.
-        least: how few points will do.
+        least: the smallest number of points.
 
     Raises:
         InputError: it cannot be read, its columns differ in length, its points are too few, x is not positive or holds

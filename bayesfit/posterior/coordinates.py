@@ -1,7 +1,7 @@
-"""How the sites of a NumPyro program are run: on the unconstrained scale, at given values, or with other priors.
+"""Runs a NumPyro program on the unconstrained scale, at given values, or with other priors.
 
-Each messenger here gives sites their values and keeps what the posterior is made of. The density that is sampled is
-that of the coordinates: log prior, and the log Jacobian of the way from coordinate to value.
+Each handler (`Messenger`) here gives the sites of a program their values and records what the posterior is made of. The
+density that is sampled is that of the coordinates: the prior, times the Jacobian of the map from coordinate to value.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from numpyro.distributions import biject_to
 from numpyro.distributions.transforms import AffineTransform, ComposeTransform, Transform
 from numpyro.primitives import Messenger
 
-Values = dict[str, Any]
-ABOUT = "about"  # key of what a site may say of its coordinate (`Coordinates`)
-LOW_DENSITY = 0.1  # of the usual density: below it a distribution has its tails
-USUAL_DRAWS, TAIL_DRAWS = 99, 20_000  # for the usual density; for the tails of what has no distribution function
+from bayesfit.modelling.scatter import AnyArray
+
+Values = dict[str, Any]  # arrays by the name of a parameter
+ABOUT = "about"  # key in `infer` of the mean and sd about which a site's coordinate is measured (`Coordinates`)
+LOW_DENSITY = 0.1  # relative to the median density: where it is lower, there are the tails of a distribution
+MEDIAN_DRAWS, TAIL_DRAWS = 99, 20_000  # for the median density; for the tails where there is no distribution function
 
 
 class Override(Messenger):
-    """Replace the prior of some sites and pin others to given values; a site whose prior is a point is pinned there."""
+    """Replace the priors of some sites and pin others to given values; a site whose prior is a point is pinned
+    there."""
 
     def __init__(self, fn: Callable[..., Any], fixed: Values, priors: Mapping[str, dist.Distribution]) -> None:
         self.fixed, self.priors = fixed, priors
         super().__init__(fn)
 
     def process_message(self, msg: Any) -> None:
-        """What the class says, for one site of the program."""
+        """Pin the site or replace its prior."""
         if msg["type"] != "sample" or msg["is_observed"]:
             return
         if msg["name"] in self.fixed:
@@ -45,20 +48,20 @@ class Override(Messenger):
 class Coordinates(Messenger):
     """Run a program on the unconstrained scale, adding up log prior and log Jacobian.
 
-    With `z`, each site takes the value that its coordinate stands for; with `key`, it draws from its prior and the
-    coordinate is recorded. A transformed distribution is taken at its base (a log-uniform rate moves in log rate).
-    With `infer={ABOUT: (mean, sd)}` a site has its coordinate measured about the mean, in units of sd.
+    With `z`, each site takes the value at its coordinate; with `key`, it draws from its prior and the coordinate is
+    recorded. The coordinate of a transformed distribution is that of its base distribution (log rate for a log-uniform
+    rate). With `infer={ABOUT: (mean, sd)}` a site has its coordinate measured about the mean, in units of sd.
     """
 
-    def __init__(self, fn: Callable[..., Any], z: Values | None = None, key: Any = None) -> None:
+    def __init__(self, fn: Callable[..., Any], z: Values | None = None, key: Array | None = None) -> None:
         self.z: Values = {} if z is None else z
-        self.drawing, self.key = z is None, key
+        self.key = key if z is None else None
         self.values: Values = {}
         self.log_densities: Values = {}
         super().__init__(fn)
 
     def process_message(self, msg: Any) -> None:
-        """What the class says, for one site of the program."""
+        """Give the site its value, and record its coordinate and log density."""
         if msg["type"] != "sample" or msg["is_observed"]:
             return
         name = msg["name"]
@@ -66,7 +69,7 @@ class Coordinates(Messenger):
         transform = biject_to(inner.support)
         if ABOUT in msg["infer"]:
             transform = ComposeTransform([_about(msg["infer"][ABOUT], transform), transform])
-        if self.drawing:
+        if self.key is not None:
             self.key, key = jax.random.split(self.key)
             x = inner.sample(key)
             self.z[name] = transform._inverse(x)
@@ -76,19 +79,21 @@ class Coordinates(Messenger):
         msg["value"] = push(x)
 
     @property
-    def log_density(self) -> Any:
+    def log_density(self) -> Float[AnyArray, ""]:
         """Log prior with log Jacobian of all sites."""
         return sum(self.log_densities.values(), start=0.0)
 
     def postprocess_message(self, msg: Any) -> None:
-        """What the class says, for one site of the program."""
+        """Record the value of a site, also of one that follows from others."""
         if msg["type"] in ("sample", "deterministic"):
             self.values[msg["name"]] = msg["value"]
 
 
 def _about(measure: tuple[Any, Any], transform: Transform) -> Transform:
-    """From a coordinate measured about a mean, in units of sd, to the unconstrained scale. With a lower bound, where
-    that is the logarithm of the distance, the mean is smoothly held above it: sd^2 / distance above where it is below.
+    """The map from a coordinate measured about a mean, in units of sd, to the unconstrained scale.
+
+    With a lower bound the unconstrained scale is the logarithm of the distance from the bound. There the mean is kept
+    above the bound smoothly: far below it, its distance from the bound becomes sd^2 / distance.
     """
     mean, sd = measure
     if transform.domain is transform.codomain:
@@ -99,7 +104,7 @@ def _about(measure: tuple[Any, Any], transform: Transform) -> Transform:
 
 
 def base(fn: dist.Distribution) -> tuple[dist.Distribution, Callable[[Any], Any]]:
-    """The innermost distribution of a transformed one, and the way from its values to the site's."""
+    """The innermost distribution of a transformed one, and the map from its values to those of the site."""
     transforms: list[Any] = []
     while isinstance(fn, dist.TransformedDistribution):
         transforms = [*fn.transforms, *transforms]
@@ -113,8 +118,8 @@ def base(fn: dist.Distribution) -> tuple[dist.Distribution, Callable[[Any], Any]
     return fn, push
 
 
-def pull(fn: dist.Distribution, value: Any) -> Any:
-    """The innermost distribution's value that a transformed one makes this value of."""
+def pull(fn: dist.Distribution, value: Float[AnyArray, "*shape"]) -> Float[AnyArray, "*shape"]:
+    """The value of the innermost distribution that its transforms map to this one; undoes the map of `base`."""
     while isinstance(fn, dist.TransformedDistribution):
         for transform in reversed(fn.transforms):
             value = transform._inverse(value)
@@ -122,26 +127,28 @@ def pull(fn: dist.Distribution, value: Any) -> Any:
     return value
 
 
-def to_coordinate(fn: dist.Distribution, value: Any) -> Any:
+def to_coordinate(fn: dist.Distribution, value: Float[AnyArray, "*shape"]) -> Float[Array, "*shape"]:
     """The unconstrained coordinate of a site's value."""
     return biject_to(base(fn)[0].support)._inverse(pull(fn, value))
 
 
-def from_coordinate(fn: dist.Distribution, coordinate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def from_coordinate(fn: dist.Distribution, coordinate: Float[AnyArray, "*shape"]) -> Float[Array, "*shape"]:
     """The value of a site at an unconstrained coordinate; undoes `to_coordinate`."""
     inner, push = base(fn)
     return push(biject_to(inner.support)(coordinate))
 
 
-def coordinates(program: Callable[..., Any], names: tuple[str, ...], values: Mapping[str, Any], *args: Any) -> Any:
-    """Coordinates (param,) of these sites of a program at given values."""
+def coordinates(
+    program: Callable[..., Any], names: tuple[str, ...], values: Mapping[str, Any], *args: Any
+) -> Float[Array, " param"]:
+    """Coordinates of these sites of a program at given values."""
     recorder = _Recorder(program, values)
     recorder(*args)
     return jnp.stack([recorder.z[name] for name in names]) if names else jnp.zeros(0)
 
 
 class _Recorder(Messenger):
-    """Give every sampled site its value from a mapping and record the coordinate that stands for it."""
+    """Give every sampled site its value from a mapping and record its coordinate."""
 
     def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any]) -> None:
         self.given = values
@@ -149,7 +156,7 @@ class _Recorder(Messenger):
         super().__init__(fn)
 
     def process_message(self, msg: Any) -> None:
-        """What the class says, for one site of the program."""
+        """Give the site its value and record the coordinate."""
         if msg["type"] == "sample" and not msg["is_observed"]:
             msg["value"] = jnp.asarray(self.given[msg["name"]], float)
             z = to_coordinate(msg["fn"], msg["value"])
@@ -167,14 +174,14 @@ class PriorDensity(Messenger):
         super().__init__(fn)
 
     def process_message(self, msg: Any) -> None:
-        """What the class says, for one site of the program."""
+        """Give the site its value and record what the class says."""
         if msg["type"] == "sample" and not msg["is_observed"]:
             msg["value"] = self.given[msg["name"]]
             self.found[msg["name"]] = msg["fn"].log_prob(msg["value"])
 
 
 class PriorTails(Messenger):
-    """Give every sampled site its value from a mapping, and record how far out in its prior that is (`tail`), for the
+    """Give every sampled site its value from a mapping, and record how far out in its prior this is (`tail`) for the
     sites of these names."""
 
     def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any], names: tuple[str, ...]) -> None:
@@ -183,16 +190,17 @@ class PriorTails(Messenger):
         super().__init__(fn)
 
     def process_message(self, msg: Any) -> None:
-        """What the class says, for one site of the program."""
+        """Give the site its value and record what the class says."""
         if msg["type"] == "sample" and not msg["is_observed"]:
             msg["value"] = self.given[msg["name"]]
             if msg["name"] in self.names:
                 self.found[msg["name"]] = tail(msg["fn"], msg["value"])
 
 
-def tail(fn: dist.Distribution, value: Any) -> Any:
-    """Probability of a value as far out in a distribution as this one, both tails together; 1 where the density is not
-    low. Both are taken at the innermost distribution: a log-normal has the tails of its normal."""
+def tail(fn: dist.Distribution, value: Float[AnyArray, "*shape"]) -> Float[Array, "*shape"]:
+    """Probability of a value at least as far out in a distribution as this one, both tails together; 1 where the
+    density is not low compared with the median one. Both are those of the innermost distribution: a log-normal has the
+    tails of its normal. Of independent values the smallest probability is returned."""
     if isinstance(fn, dist.Independent):
         return jnp.min(tail(fn.base_dist, value))
     inner, x = base(fn)[0], pull(fn, value)
@@ -202,6 +210,6 @@ def tail(fn: dist.Distribution, value: Any) -> Any:
     except NotImplementedError:
         drawn = inner.sample(jax.random.key(1), (TAIL_DRAWS,))
         below, above = jnp.mean(drawn <= x, axis=0), jnp.mean(drawn >= x, axis=0)
-    usual = jnp.median(inner.log_prob(inner.sample(jax.random.key(0), (USUAL_DRAWS,))), axis=0)
-    low = ~(inner.log_prob(x) > usual + jnp.log(LOW_DENSITY))
+    median = jnp.median(inner.log_prob(inner.sample(jax.random.key(0), (MEDIAN_DRAWS,))), axis=0)
+    low = ~(inner.log_prob(x) > median + jnp.log(LOW_DENSITY))
     return jnp.where(low, jnp.minimum(2.0 * jnp.minimum(below, above), 1.0), 1.0)

@@ -51,15 +51,13 @@ class Joint:
     for itself, given the values of the pooled ones. `poolings` are sampled; `closed` are those of shared `amplitudes`
     that are integrated out. `given`, with `families`, and `fixed` are priors and values of what the bins have in
     common, and `sites` the shapes of its coordinates.
-
-    It holds no NumPyro distributions, whose parts do not have the same order in all processes.
     """
 
     unpooled: Posterior
     per_bin: Posterior
     bins: Bin
     poolings: tuple[Pooling, ...]
-    families: tuple[tuple[str, str], ...]
+    families: tuple[tuple[str, str], ...]  # and no NumPyro distributions, whose parts have no fixed order
     given: dict[str, Values]
     fixed: dict[str, Any]
     amplitudes: SharedAmplitudes | None = None
@@ -105,9 +103,10 @@ class Joint:
 
     def with_fits(self, values: Mapping[str, Any], sd: Mapping[str, Any]) -> Joint:
         """The same in coordinates that suit the bins' own fits: name to values and standard errors (q_bin,)."""
+        priors = self.priors
         poolings = (
-            pooling.with_fits(self.priors[pooling.parameter], values[pooling.parameter], sd[pooling.parameter])
-            if pooling.hierarchical and pooling.parameter in values
+            pooling.with_fits(priors[name], values[name], sd[name])
+            if (name := pooling.parameter) in values
             else pooling
             for pooling in self.poolings
         )
@@ -115,8 +114,7 @@ class Joint:
 
     def site_shapes(self, poolings: tuple[Pooling, ...]) -> dict[str, tuple[int, ...]]:
         """Shapes of the coordinates that these poolings sample, by name."""
-        some = replace(self, poolings=poolings)
-        found = jax.eval_shape(lambda: some.run(key=jax.random.key(0))[1].z)
+        found = jax.eval_shape(lambda: replace(self, poolings=poolings).run(key=jax.random.key(0))[1].z)
         return {name: z.shape for name, z in found.items()}
 
     def point(self, vector: Vector) -> Point:
@@ -130,13 +128,11 @@ class Joint:
         return jnp.concatenate([jnp.ravel(point[name]) for name in self.shapes])
 
     def pooled(self, priors: Mapping[str, dist.Distribution]) -> Values:
-        """The poolings' program: samples what the bins have in common, and returns each pooled parameter's value in
-        each bin (q_bin,). `priors` are those of one bin."""
+        """The poolings' program: the value of each pooled parameter (q_bin,). `priors` are those of one bin."""
         return {pooling.parameter: pooling.values(priors[pooling.parameter]) for pooling in self.poolings}
 
     def run(self, z: Point | None = None, key: Array | None = None) -> tuple[Values, Coordinates]:
-        """Pooled values at coordinates `z` by name, or at a draw from the prior; and the handler that ran the
-        program."""
+        """Pooled values at coordinates `z` by name, or at a draw from the prior, and the handler of the program."""
         given = {name: build(family, self.given[name]) for name, family in self.families}
         handler = Coordinates(Override(self.pooled, dict(self.fixed), given), z=z, key=key)
         return handler(self.priors), handler

@@ -153,11 +153,8 @@ class LawPooling(Pooling):
         for kind, names in (("priors", priors), ("fixed", fixed)):
             self.sites.refuse_derived(kind, names)
         if self.parameter in priors:
-            raise SettingsError(
-                f"{self.parameter!r} follows from its law",
-                field=f"priors.{self.parameter}",
-                remedy=f"Give {' or '.join(self.sites.sampled)}",
-            )
+            field, remedy = f"priors.{self.parameter}", f"Give {' or '.join(self.sites.sampled)}"
+            raise SettingsError(f"{self.parameter!r} follows from its law", field=field, remedy=remedy)
 
 
 def _law_at(pooling: LawPooling, q: Float[Array, " point"], parameters: Values) -> Float[Array, "sample point"]:

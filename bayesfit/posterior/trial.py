@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from bayesfit.compute import keys as _keys
 from bayesfit.compute.devices import on_one_device, take
 from bayesfit.compute.errors import ModelError
+from bayesfit.modelling.scatter import AnyArray
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.prepare import Problem
 
-BINS, DRAWS = 16, 64  # bins, evenly over all, and prior draws in each
+BINS, DRAWS = 16, 64  # so many bins, evenly spaced over all, and prior draws in each
 
 
 class Finite(NamedTuple):
-    """Where the curve at its valid points, the density, and its slope with it, are finite; each (bin, place)."""
+    """Where the curve is finite at all valid points, where the density is, and where its gradient is too."""
 
-    curve: Any
-    density: Any
-    slope: Any
+    curve: Bool[AnyArray, "*bins place"]
+    density: Bool[AnyArray, "*bins place"]
+    slope: Bool[AnyArray, "*bins place"]
 
 
-def check_model(problem: Problem, usable: np.ndarray) -> None:
-    """Refuse a user's model that has no density, or none with a slope, at any of many prior draws and its own starts;
-    where it has one at some, they are found. `usable`: indices of the bins that have points enough.
+def check_model(problem: Problem, usable: Int[np.ndarray, " used"]) -> None:
+    """Refuse a user's model whose density, or its gradient, is finite at none of many prior draws and starts of its
+    own. Where it is finite at some, chains find these. `usable` are the indices of the bins that have points enough.
 
     Raises:
         ModelError: says what is not a number.
@@ -48,8 +50,8 @@ def check_model(problem: Problem, usable: np.ndarray) -> None:
         raise _refused(problem, "its derivative is NaN or infinite at every prior draw, in every bin", remedy)
 
 
-def check_density(potential: np.ndarray, problem: Problem) -> None:
-    """Refuse a model whose potential (any shape) is finite at none of the places where chains would begin.
+def check_density(potential: Float[np.ndarray, "*places"], problem: Problem) -> None:
+    """Refuse a model whose potential is finite at none of the places where chains would begin.
 
     Raises:
         ModelError: names the model.
@@ -63,11 +65,11 @@ def _refused(problem: Problem, words: str, remedy: str) -> ModelError:
     return ModelError(words, field=f"model {problem.posterior.model.name!r}", remedy=remedy)
 
 
-def _over_bins(bins: Bin, keys: Any, posterior: Posterior) -> Finite:
+def _over_bins(bins: Bin, keys: UInt32[Array, "bin 2"], posterior: Posterior) -> Finite:
     return jax.vmap(lambda bin, key: _places(posterior, bin, key))(bins, keys)
 
 
-def _places(posterior: Posterior, bin: Bin, key: Any) -> Finite:
+def _places(posterior: Posterior, bin: Bin, key: UInt32[Array, " 2"]) -> Finite:
     """What is finite at prior draws of one bin, and at the model's own starts, with the noise as drawn."""
     draws = jax.random.split(_keys.key_for(key, _keys.PRIOR_DRAWS), DRAWS)
     z = jax.vmap(lambda key: posterior.draw_prior(key, bin)[0])(draws)
@@ -79,9 +81,10 @@ def _places(posterior: Posterior, bin: Bin, key: Any) -> Finite:
     return jax.vmap(lambda z: _finite(posterior, bin, z))(z)
 
 
-def _finite(posterior: Posterior, bin: Bin, z: Any) -> Finite:
+def _finite(posterior: Posterior, bin: Bin, z: Float[Array, " param"]) -> Finite:
+    """What is finite at one place."""
     curve, _, _ = posterior.curve(z[: len(posterior.curve_names)], bin)
     density, slope = jax.value_and_grad(posterior.log_density)(z, bin)
-    known = jnp.isfinite(density)
-    drawn = jnp.all(jnp.isfinite(curve.offset + curve.shape) | ~bin.valid)
-    return Finite(drawn, known, known & jnp.all(jnp.isfinite(slope)))
+    has_density = jnp.isfinite(density)
+    has_curve = jnp.all(jnp.isfinite(curve.offset + curve.shape) | ~bin.valid)
+    return Finite(has_curve, has_density, has_density & jnp.all(jnp.isfinite(slope)))

@@ -78,8 +78,8 @@ def _scores(count: int) -> Float[np.ndarray, " half_rank"]:
 def _twice_ranks(
     x: Float[np.ndarray, "*any draw"], order: Int[np.ndarray, "*any draw"]
 ) -> Int[np.ndarray, "*any draw"]:
-    """Twice the ranks (from 1) along the last axis, of which `order` sorts the values: an integer also where values
-    share their mean rank."""
+    """Twice the ranks (from 1) of the values in ascending order, which `order` sorts along the last axis: twice, so
+    that they are integers also where values share their mean rank."""
     ordered = np.take_along_axis(x, order, axis=-1)
     place = np.arange(x.shape[-1])
     rises = np.diff(ordered, axis=-1) != 0
