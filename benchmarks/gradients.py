@@ -3,8 +3,8 @@
 `uv run python benchmarks/gradients.py`
 
 First part: log density and gradient of the stretched exponential with 72 delays, amplitudes integrated out, as bayesfit
-runs it (compiled, 64 lanes side by side), as JAX runs it uncompiled, and written by hand in NumPy, one lane after
-another and for all lanes at once. Second part: a chunk of the sampler on one device against as many gradients as its
+runs it (compiled, 64 chains side by side), as JAX runs it uncompiled, and written by hand in NumPy, one chain after
+another and for all chains at once. Second part: a chunk of the sampler on one device against as many gradients as its
 transitions needed.
 """
 
@@ -128,7 +128,7 @@ def by_hand(z, tau, y, unit, prior):
 
 
 def the_gradient(problem, z) -> float:
-    """Prints the first part; returns s for one gradient of one lane, compiled."""
+    """Prints the first part; returns s for one gradient of one chain, compiled."""
     posterior, bins = problem.posterior, take(problem.bins, np.arange(CHAINS_PER_DEVICE))
 
     def many(bin, z):
@@ -163,12 +163,12 @@ def the_gradient(problem, z) -> float:
     )
     expected = jax.vmap(jax.grad(posterior.potential))(z, bins)
     error = np.max(np.abs(-by_hand(host, tau, *data, prior)[1] - expected) / (1.0 + np.abs(expected)))
-    print(f"log density and gradient, {DELAYS} delays, one lane, one core; largest difference {error:.1e}")
+    print(f"log density and gradient, {DELAYS} delays, one chain, one core; largest difference {error:.1e}")
     for name, seconds in (
-        ("compiled, 64 lanes", fast),
-        ("NumPy, 64 lanes at once", together),
+        ("compiled, 64 chains", fast),
+        ("NumPy, 64 chains at once", together),
         ("NumPy, one by one", alone),
-        ("JAX uncompiled, 64 lanes", slow),
+        ("JAX uncompiled, 64 chains", slow),
     ):
         print(f"  {name:26} {1e6 * seconds:10.2f} us   {seconds / fast:8.1f}")
     print(f"  compiled in {took:.1f} s, with {memory / 1024:.0f} MiB more at the peak")

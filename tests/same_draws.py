@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -60,11 +61,13 @@ def law():
 
 
 def series():
-    """Two datasets, the posterior of the first carried to the second."""
+    """Two datasets, the posterior of the first the prior of the second."""
     import bayesfit
 
     datasets = [data(seed=seed) for seed in (1, 2)]
-    return bayesfit.series(datasets, "single_exponential", names=[0, 1], carry=1.5, **{**QUICK, "draws": 200})
+    sequential = next(name for name in ("sequential_prior", "carry") if name in signature(bayesfit.series).parameters)
+    options = {**QUICK, "draws": 200, sequential: 1.5}
+    return bayesfit.series(datasets, "single_exponential", names=[0, 1], **options)
 
 
 CASES = {f"{model} {noise}": (pair, model, noise) for model in MODELS for noise in NOISES}

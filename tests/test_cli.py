@@ -39,8 +39,8 @@ def call(environment):
 @pytest.fixture(scope="module")
 def result(call, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    sample = ["--set", "sample.temperature=Normal(298.15, 0.1)", "--set", "sample.viscosity=water"]
-    done = call("run", "data/table_sim.csv", "-o", folder, "--plot", *QUICK, *sample)
+    specimen = ["--set", "specimen.temperature=Normal(298.15, 0.1)", "--set", "specimen.viscosity=water"]
+    done = call("run", "data/table_sim.csv", "-o", folder, "--plot", *QUICK, *specimen)
     assert f"{folder / 'table_sim.png'}\n" in done.stdout
     return folder / "table_sim.nc"
 
@@ -82,8 +82,8 @@ def test_a_run_saves_the_radius_and_it_can_be_found_anew(call, result, tmp_path)
 
 def test_a_radius_that_cannot_be_found_is_said_before_the_fit(call, tmp_path):
     options = ("run", "data/table_sim.csv", "-o", tmp_path, "--set")
-    assert "viscosity: is not given" in call(*options, "sample.temperature=298", code=1).stderr
-    assert "Did you mean 'radius'" in call(*options, "sample.radus=50", code=2).stderr
+    assert "viscosity: is not given" in call(*options, "specimen.temperature=298", code=1).stderr
+    assert "Did you mean 'radius'" in call(*options, "specimen.radus=50", code=2).stderr
     assert not list(tmp_path.iterdir())
 
 
@@ -92,7 +92,7 @@ def test_a_fit_without_a_diffusion_coefficient_is_saved_alone(call, tmp_path):
     rows = (f"{t:.6g},{1 + 0.2 * np.exp(-2 * t):.6g},0.01" for t in TAU)
     curve.write_text("\n".join(["tau,g2,g2_err", *rows]) + "\n")
     options = ["--model", "single_exponential", "--set", "draws=4", "--set", "target_ess=0"]
-    done = call("run", curve, "-o", tmp_path, *options, "--set", "sample={temperature = 298, radius = 50}", code=1)
+    done = call("run", curve, "-o", tmp_path, *options, "--set", "specimen={temperature = 298, radius = 50}", code=1)
     assert f"the result has no diffusion coefficient. Fit a rate, of curves with q. The fit alone is in {tmp_path}" in (
         done.stderr
     )

@@ -98,7 +98,7 @@ def test_settings_files_are_accepted(page, project):
     for block in blocks(page, "toml"):
         settings = load_settings(project / block.file)
         assert parse_across(settings.across, curves) or not settings.across
-        for name, given in settings.sample.items():
+        for name, given in settings.specimen.items():
             check_known(name, given)
 
 

@@ -13,7 +13,7 @@ import xarray as xr
 from scipy.special import gamma
 
 import bayesfit
-from bayesfit.api.sequential_prior import carried_common
+from bayesfit.api.sequential_prior import priors_in_common
 from bayesfit.compute.keys import bin_keys
 from bayesfit.compute.work import Stop
 from bayesfit.posterior.joint import joint_posterior, priors_of
@@ -201,7 +201,7 @@ def test_priors_and_fixed_values_of_what_is_shared():
     result["across"] = converged.assign(dict.fromkeys(("ess_bulk", "ess_tail"), 1000.0 * converged.r_hat))
     with jax.enable_x64(True):
         problem = prepare(curves, "stretched_exponential", "stated", {}, {"beta": BETA})
-        carried = carried_common(result, problem, parse_across(across, curves), 1.0)
+        carried = priors_in_common(result, problem, parse_across(across, curves), 1.0)
     assert set(carried) == {"rate_middle"}
 
 

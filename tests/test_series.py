@@ -14,7 +14,7 @@ import numpyro.distributions as dist
 import pytest
 
 import bayesfit
-from bayesfit.api.sequential_prior import carried_bins, spread_factor
+from bayesfit.api.sequential_prior import priors_of_bins, spread_factor
 from bayesfit.cli.steps import fit_files, one_output, read_all
 from bayesfit.modelling.settings import RunSettings
 from bayesfit.posterior.prepare import prepare
@@ -66,7 +66,7 @@ def apart(steps):
 
 @pytest.fixture(scope="module")
 def carried(steps):
-    return bayesfit.series(steps[:2], noise="stated", draws=DRAWS, carry=1, names=["a", "b"])
+    return bayesfit.series(steps[:2], noise="stated", draws=DRAWS, sequential_prior=1, names=["a", "b"])
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_every_group_has_the_datasets_as_a_dimension(apart):
     assert apart["diagnostics"].verdict.dims == ("dataset", "q_bin")
     assert apart["posterior"]["dataset"].values.tolist() == [20.0, 25.5, 30.0]
     np.testing.assert_allclose(apart["posterior"].q, Q)
-    assert not apart["diagnostics"].prior_carried.any()
+    assert not apart["diagnostics"].prior_is_posterior.any()
     valid = apart["constant_data"].valid
     assert valid.dtype == bool
     assert valid.sum(("q_bin", "tau")).values.tolist() == [3 * 40, 3 * 40, 3 * 37]
@@ -94,7 +94,7 @@ def test_one_dataset_is_the_fit_of_it_to_the_bit(apart, alone):
         assert dict(one.attrs) == dict(fit.attrs)
         for name in fit.children:
             ours, theirs = one[name].to_dataset(), fit[name].to_dataset()
-            assert ours.drop_vars("prior_carried", errors="ignore").equals(theirs), name
+            assert ours.drop_vars("prior_is_posterior", errors="ignore").equals(theirs), name
             assert ours.attrs == theirs.attrs
 
 
@@ -142,7 +142,7 @@ def test_two_datasets_of_one_truth_carried_are_nearly_both_together(carried, bot
     """The normals that stand for the first posterior are a little wider than it, so that nothing becomes narrower than
     what both datasets say; most of what the first says is there."""
     last = bayesfit.one_dataset(carried, "b")
-    assert carried["diagnostics"].prior_carried.values.tolist() == [[False] * 3, [True] * 3]
+    assert carried["diagnostics"].prior_is_posterior.values.tolist() == [[False] * 3, [True] * 3]
     assert (carried["diagnostics"].verdict == "ok").all()
     for name in ("rate", "beta", "contrast", "baseline"):
         (mean, sd), (exact, exact_sd), (_, single_sd) = (moments(fit, name) for fit in (last, both, alone[1]))
@@ -152,7 +152,7 @@ def test_two_datasets_of_one_truth_carried_are_nearly_both_together(carried, bot
 
 
 def test_widened_much_the_past_counts_for_nothing(steps, alone):
-    result = bayesfit.series(steps[:2], noise="stated", draws=DRAWS, carry=30, names=["a", "b"])
+    result = bayesfit.series(steps[:2], noise="stated", draws=DRAWS, sequential_prior=30, names=["a", "b"])
     for name in ("rate", "contrast"):
         (mean, sd), (expected, expected_sd) = (
             moments(fit, name) for fit in (bayesfit.one_dataset(result, "b"), alone[1])
@@ -163,7 +163,7 @@ def test_widened_much_the_past_counts_for_nothing(steps, alone):
 
 def given(result, curves, widen=1.0):
     with jax.enable_x64(True):
-        return carried_bins(result, prepare(curves, noise="stated"), curves, 0, widen)
+        return priors_of_bins(result, prepare(curves, noise="stated"), curves, 0, widen)
 
 
 def test_priors_state_the_posterior_before_and_know_nothing_of_the_data_after(carried, alone, steps):
@@ -226,7 +226,7 @@ def test_what_bins_of_joint_fits_have_in_common_is_carried(steps):
     """With all else known, D of the second step is known as well as two datasets know it."""
     fixed = {"beta": 0.9, "contrast": 0.2, "baseline": 1.0}
     options = {"noise": "stated", "draws": DRAWS, "fixed": fixed, "across": {"rate": "diffusion"}}
-    result = bayesfit.series(steps[:2], carry=1, **options)
+    result = bayesfit.series(steps[:2], sequential_prior=1, **options)
     assert result["posterior"].D.dims == ("chain", "draw", "dataset")
     log_D = np.log(result["posterior"].D)
     mean, sd = log_D.mean(("chain", "draw")).values, log_D.std(("chain", "draw")).values
@@ -238,8 +238,10 @@ def test_what_bins_of_joint_fits_have_in_common_is_carried(steps):
     in_common["posterior"] = result["posterior"].dataset[["D"]]
     (line, *_), _ = bayesfit.plot_series(in_common).axes[0].get_legend_handles_labels()
     np.testing.assert_allclose(line.lines[0].get_ydata(), result["posterior"].D.median(("chain", "draw")))
-    with pytest.raises(bayesfit.SettingsError, match=r"carry: 'rate' has values of bins or groups that scatter"):
-        bayesfit.series(steps[:2], carry=1, across={"rate": "pooled"})
+    with pytest.raises(
+        bayesfit.SettingsError, match=r"sequential_prior: 'rate' has values of bins or groups that scatter"
+    ):
+        bayesfit.series(steps[:2], sequential_prior=1, across={"rate": "pooled"})
 
 
 def test_an_interrupt_keeps_what_is_done(steps):
@@ -258,12 +260,12 @@ def test_an_interrupt_keeps_what_is_done(steps):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"carry": 0.5}, "carry: got 0.5, expected a number of 1 or more"),
-        ({"carry": True}, "carry: got True"),
+        ({"sequential_prior": 0.5}, "sequential_prior: got 0.5, expected a number of 1 or more"),
+        ({"sequential_prior": True}, "sequential_prior: got True"),
         ({"drows": 3}, "drows: unknown setting. Did you mean 'draws'"),
         ({"names": [1, 1]}, "names: two datasets have one name"),
         ({"fixed": {"bet": 1}}, "fixed: unknown parameter 'bet'"),
-        ({"carry": 2, "model": NESTED}, "priors.slow: the range of its prior depends on other parameters"),
+        ({"sequential_prior": 2, "model": NESTED}, "priors.slow: the range of its prior depends on other parameters"),
     ],
 )
 def test_wrong_use_is_refused_before_any_sampling(steps, options, message):
@@ -316,12 +318,12 @@ def test_several_files_as_one_on_the_command_line(steps, tmp_path):
         write(files[-1], step.g2.values)
         write(tmp_path / f"at_{number}_err.csv", step.g2_err.values)
     options = ["--noise", "stated", "--set", f"draws={DRAWS}"]
-    call("run", *files, "-o", tmp_path, "--together", "series", "--set", "carry=1.5", "--plot", *options)
+    call("run", *files, "-o", tmp_path, "--together", "series", "--set", "sequential_prior=1.5", "--plot", *options)
     path = tmp_path / "at_0_series.nc"
     assert path.with_suffix(".png").stat().st_size > 5_000
     loaded = bayesfit.load(path)
     assert loaded["posterior"]["dataset"].values.tolist() == ["at_0", "at_1"]
-    assert loaded.attrs["carry"] == 1.5
+    assert loaded.attrs["sequential_prior"] == 1.5
     shown = call("show", path).stdout
     assert "dataset at_0" in shown
     assert "dataset at_1" in shown

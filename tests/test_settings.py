@@ -44,10 +44,10 @@ def test_toml_assignments_and_arguments_in_rising_order(tmp_path):
         ("chains = 2\nchains = 3", "not valid TOML"),
         ("fixed = 3", "fixed"),
         ("seed = '1'", "seed"),
-        ("carry = 1.5", "carry: is of a series. Set together"),
+        ("sequential_prior = 1.5", "sequential_prior: is of a series. Set together"),
         ("names = [1, 2]", "names: are of several files as one"),
         ("together = 'both'", "together: input should be 'average', 'stack'"),
-        ("together = 'series'\ncarry = 0.5", "carry"),
+        ("together = 'series'\nsequential_prior = 0.5", "sequential_prior"),
     ],
 )
 def test_bad_toml_is_one_line_that_names_file_and_key(tmp_path, text, message):
@@ -65,6 +65,15 @@ def test_bad_toml_is_one_line_that_names_file_and_key(tmp_path, text, message):
 def test_bad_assignments(assignment, message):
     with pytest.raises(SettingsError, match=message):
         load_settings(None, assignment)
+
+
+def test_former_names_of_settings_still_load(tmp_path):
+    path = write(tmp_path, "together = 'series'\ncarry = 1.5\n[sample]\ntemperature = 298\n")
+    settings = load_settings(path, ["sample.radius=50"])
+    assert (settings.sequential_prior, settings.specimen) == (1.5, {"temperature": 298, "radius": 50})
+    assert load_settings(None, ["together=series", "carry=2"]).sequential_prior == 2
+    with pytest.raises(SettingsError, match="carry: unknown setting"):
+        load_settings(path, ["sequential_prior=3"])
 
 
 def test_absent_file(tmp_path):

@@ -62,15 +62,16 @@ class Scale:
         return Prior(self.family, {"loc": mean, "scale": sd, **self.bounds}, compared)
 
 
-def carried_bins(
+def priors_of_bins(
     result: xr.DataTree, problem: Problem, curves: xr.Dataset, seed: int, widen: float
 ) -> tuple[dict[str, Prior], Array]:
     """Priors of the curve's parameters and amplitudes for the next dataset, and of which bins (q_bin,) they are the
     posterior of the last.
 
-    A bin is carried whose verdict is "ok" and whose amplitudes lie clear of their bounds. In others each prior has mean
-    and sd of the original one on the unconstrained scale, since all bins have one family; where no bin is carried there
-    are no priors here. Parameters of the noise belong to the measurement, not to the sample, and are not carried.
+    The posterior of a bin is used where its verdict is "ok" and its amplitudes lie clear of their bounds. In other bins
+    each prior has mean and sd of the original one on the unconstrained scale, since all bins have one family; where
+    there is no such bin there are no priors here. Parameters of the noise belong to the measurement, not to the
+    specimen, and keep their priors.
 
     Args:
         result: of the dataset before.
@@ -78,7 +79,7 @@ def carried_bins(
         seed: of the draws from those.
         widen: factor of the standard deviations.
     """
-    names = _carried_names(problem)
+    names = _names_of_bins(problem)
     scales = _scales(problem, names)
     draws = {name: _draws(result, name) for name in names}
     with np.errstate(invalid="ignore", divide="ignore"):  # bins without draws
@@ -107,7 +108,7 @@ def spread_factor(z: Array) -> float:
     return float(np.sqrt(np.linalg.eigvalsh(np.atleast_2d(np.corrcoef(z)))[-1]))
 
 
-def carried_common(
+def priors_in_common(
     result: xr.DataTree, problem: Problem, poolings: tuple[Pooling, ...], widen: float
 ) -> dict[str, Prior]:
     """Priors of what the bins of a joint fit have in common, for the next dataset; none where that has not converged.
@@ -127,8 +128,8 @@ def carried_common(
     }
 
 
-def check_carry(problem: Problem, poolings: tuple[Pooling, ...]) -> None:
-    """Refuse what nothing can be carried through.
+def check_sequential(problem: Problem, poolings: tuple[Pooling, ...]) -> None:
+    """Refuse datasets whose posteriors cannot be the priors of the next one.
 
     Raises:
         SettingsError: bins scatter about what they have in common, or have a value for each group; or the range of a
@@ -137,17 +138,17 @@ def check_carry(problem: Problem, poolings: tuple[Pooling, ...]) -> None:
     for pooling in poolings:
         if pooling.hierarchical or pooling.groups is not None:
             raise SettingsError(
-                f"{pooling.parameter!r} has values of bins or groups that scatter, which cannot be carried",
-                field="carry",
-                remedy="Carry with 'shared' or a law without scatter, or leave carry out",
+                f"{pooling.parameter!r} has values of bins or groups that scatter, which cannot be the prior of the next dataset",
+                field="sequential_prior",
+                remedy="Take 'shared' or a law without scatter, or leave sequential_prior out",
             )
     if poolings:
         _common_scales(problem, poolings)
     else:
-        _scales(problem, _carried_names(problem))
+        _scales(problem, _names_of_bins(problem))
 
 
-def _carried_names(problem: Problem) -> tuple[str, ...]:
+def _names_of_bins(problem: Problem) -> tuple[str, ...]:
     return (*problem.posterior.curve_names, *problem.posterior.marginal)
 
 
@@ -170,7 +171,7 @@ def _scales(problem: Problem, names: tuple[str, ...]) -> dict[str, Scale]:
     for name in names:
         if not all(np.array_equal(a, b) for a, b in zip(one[name], other[name], strict=True)):
             raise SettingsError(
-                "the range of its prior depends on other parameters, so that it cannot be carried",
+                "the range of its prior depends on other parameters, so that no posterior can replace it",
                 field=f"priors.{name}",
                 remedy="Give it a prior",
             )
@@ -182,7 +183,7 @@ def _scale(family: str, bounds: list[Array]) -> Scale:
 
 
 def _family(problem: Problem, name: str, fn: dist.Distribution) -> str:
-    """The family of a carried prior, from the prior that the parameter had."""
+    """The family of the new prior, from the prior that the parameter had."""
     if name in problem.posterior.marginal:
         return "Normal" if dict(problem.posterior.families)[name] == "Normal" else "TruncatedNormal"
     if isinstance(fn, dist.TransformedDistribution) and isinstance(fn.transforms[0], ExpTransform):

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit.api.fit import fit
-from bayesfit.api.sequential_prior import carried_bins, carried_common, check_carry
+from bayesfit.api.sequential_prior import check_sequential, priors_in_common, priors_of_bins
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.progress_bar import progress_bar
@@ -32,7 +32,7 @@ def series(
     model: Any = "stretched_exponential",
     *,
     names: Sequence[str | float] | None = None,
-    carry: float | None = None,
+    sequential_prior: float | None = None,
     progress: bool | Report = False,
     **options: Any,
 ) -> xr.DataTree:
@@ -44,19 +44,19 @@ def series(
             order of the series, with the same bins (q to 0.1 %). Delays may differ.
         model: as for `fit`.
         names: of the datasets, numbers (temperatures, ages) or words; by default those of their files.
-        carry: None: every dataset is fitted by itself. A number of 1 or more: where a bin's verdict is "ok", its
+        sequential_prior: None: every dataset is fitted by itself. A number of 1 or more: where a bin's verdict is "ok", its
             posterior is its prior in the next dataset, with all standard deviations on the unconstrained scale times
             this number; the widening says how much the sample may change from step to step. The posterior is matched
             by independent normals there, wide enough to be nowhere narrower than it. Bins that are not "ok" have
             normals of the mean and sd of their original priors beside such bins, and where no bin is "ok" those
             priors themselves, as parameters of the noise always do. In joint fits (`across`) what the bins have in
-            common is carried. Contractions and verdicts compare with the original priors.
+            common becomes the prior. Contractions and verdicts compare with the original priors.
         progress: as for `fit`; says which dataset is under way.
         options: all other arguments of `fit`.
 
     Returns:
         DataTree with the groups that `fit` gives, each with a dimension `dataset`, and `steps` with what differs from
-        dataset to dataset (file, priors). `diagnostics.prior_carried` says where the prior is a posterior;
+        dataset to dataset (file, priors). `diagnostics.prior_is_posterior` says where the prior is a posterior;
         `one_dataset` gives the result of one. On Ctrl-C it holds the datasets done so far and the one under way.
 
     Raises:
@@ -75,7 +75,7 @@ def series(
     check_agreement(datasets)
     check_same_bins(datasets)
     labels = labels_of(datasets, names)
-    widen = _widening(carry)
+    widen = _widening(sequential_prior)
     for name in options:
         if name not in FIT_OPTIONS:
             raise SettingsError("unknown setting", field=name, remedy=nearest(name, FIT_OPTIONS))
@@ -83,24 +83,26 @@ def series(
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
         steps = [_Step(data, model, options) for data in datasets]
         if widen is not None:
-            check_carry(steps[0].problem, steps[0].poolings)
+            check_sequential(steps[0].problem, steps[0].poolings)
         results = _fitted(steps, labels, widen, report)
     whole = joined(results, labels[: len(results)])
     if widen is not None:
-        whole.attrs["carry"] = widen
+        whole.attrs["sequential_prior"] = widen
     if len(results) < len(labels):
         whole.attrs["datasets_left_out"] = ", ".join(map(str, labels[len(results) :]))
     return whole
 
 
-def _widening(carry: Any) -> float | None:
-    if carry is None:
+def _widening(given: Any) -> float | None:
+    if given is None:
         return None
-    if isinstance(carry, bool) or not isinstance(carry, int | float) or not 1.0 <= carry < np.inf:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 1.0 <= given < np.inf:
         raise SettingsError(
-            f"got {carry!r}, expected a number of 1 or more", field="carry", remedy="Leave it out to fit each by itself"
+            f"got {given!r}, expected a number of 1 or more",
+            field="sequential_prior",
+            remedy="Leave it out to fit each by itself",
         )
-    return float(carry)
+    return float(given)
 
 
 class _Step:
@@ -120,13 +122,13 @@ class _Step:
     def priors_after(self, result: xr.DataTree, widen: float) -> tuple[dict[str, Any], np.ndarray]:
         """The priors that the result of the step before gives to this one, and in which bins (q_bin,)."""
         if self.poolings:
-            priors = carried_common(result, self.problem, self.poolings, widen)
+            priors = priors_in_common(result, self.problem, self.poolings, widen)
             return priors, np.full(self.curves.sizes["q_bin"], bool(priors))
-        return carried_bins(result, self.problem, self.curves, self.options.get("seed", 0), widen)
+        return priors_of_bins(result, self.problem, self.curves, self.options.get("seed", 0), widen)
 
-    def fit(self, carried: Mapping[str, Any], report: Report) -> xr.DataTree:
+    def fit(self, priors: Mapping[str, Any], report: Report) -> xr.DataTree:
         """The result of this dataset, with these priors in place of the user's."""
-        priors = {**(self.options.get("priors") or {}), **carried}
+        priors = {**(self.options.get("priors") or {}), **priors}
         return fit(self.curves, self.model, **{**self.options, "priors": priors}, progress=report)
 
 
@@ -134,18 +136,18 @@ def _fitted(steps: list[_Step], labels: np.ndarray, widen: float | None, report:
     """The results of the steps, up to the one that was interrupted."""
     results: list[xr.DataTree] = []
     for step, label in zip(steps, labels, strict=True):
-        carried: dict[str, Any] = {}
+        priors: dict[str, Any] = {}
         bins = np.zeros(step.curves.sizes["q_bin"], bool)
         try:
             if results and widen is not None:
-                carried, bins = step.priors_after(results[-1], widen)
-            result = step.fit(carried, _named(report, str(label)))
+                priors, bins = step.priors_after(results[-1], widen)
+            result = step.fit(priors, _named(report, str(label)))
         except KeyboardInterrupt:
             if not results:
                 raise
             return results
         words = {"long_name": "the bin's prior is its posterior in the dataset before"}
-        result["diagnostics"] = result["diagnostics"].to_dataset().assign(prior_carried=("q_bin", bins, words))
+        result["diagnostics"] = result["diagnostics"].to_dataset().assign(prior_is_posterior=("q_bin", bins, words))
         results.append(result)
         if "interrupted" in result["diagnostics"].verdict.values:
             break

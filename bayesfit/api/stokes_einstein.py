@@ -19,7 +19,7 @@ from bayesfit.result.units import conversion, how_to_state
 GIVEN = ("temperature", "viscosity", "radius")
 NAMES = {"temperature": "temperature", "viscosity": "viscosity", "radius": "hydrodynamic_radius"}
 DESCRIBED = {
-    "temperature": {"units": "K", "long_name": "temperature of the sample"},
+    "temperature": {"units": "K", "long_name": "temperature of the specimen"},
     "viscosity": {"units": "Pa s", "long_name": "viscosity of the medium"},
     "radius": {"units": "nm", "long_name": "hydrodynamic radius, known beforehand"},
 }
@@ -27,7 +27,7 @@ COEFFICIENTS = ("D0", "D")  # where there are both, as in a joint fit with such 
 UNIT = "angstrom^2/s"
 COLDEST = 150.0  # K; no liquid that is looked at by light or X-rays is colder, and Celsius never reads as much
 SMALLEST = 0.1  # nm, an atom's radius
-Sample = dict[str, Known | str]
+Specimen = dict[str, Known | str]
 
 
 def stokes_einstein(
@@ -61,7 +61,7 @@ def stokes_einstein(
     Returns:
         A copy of the result whose `posterior` has `hydrodynamic_radius` [nm] or `viscosity` [Pa s], with the dims of D
         (NaN where D is), and `temperature` [K], `viscosity` and `hydrodynamic_radius` (chain, draw) as far as they were
-        given by priors. What was given is in the attribute `sample`, the name of the D that was taken in
+        given by priors. What was given is in the attribute `specimen`, the name of the D that was taken in
         `stokes_einstein_of`. A radius that the pipeline derived gives way.
 
     Raises:
@@ -81,10 +81,10 @@ def stokes_einstein(
         return joined(each, labels)
     stated = {name: result.attrs[f"data_{name}"] for name in GIVEN if f"data_{name}" in result.attrs}
     given = {"temperature": temperature, "viscosity": viscosity, "radius": radius}
-    sample = parse_sample({name: value for name, value in given.items() if value is not None}, stated)
+    specimen = parse_specimen({name: value for name, value in given.items() if value is not None}, stated)
     diffusion = _diffusion(result, parameter)
-    values = _values(sample, diffusion, seed)
-    if "radius" in sample:
+    values = _values(specimen, diffusion, seed)
+    if "radius" in specimen:
         name, derived = "viscosity", viscosity_of_size(diffusion, values["temperature"], values["radius"])
     else:
         name = NAMES["radius"]
@@ -95,14 +95,14 @@ def stokes_einstein(
     posterior = result["posterior"].dataset.drop_vars(list(NAMES.values()), errors="ignore")
     tree = result.copy()
     tree["posterior"] = posterior.assign({**drawn, name: derived})
-    described = {known: value if isinstance(value, str) else value.described for known, value in sample.items()}
+    described = {known: value if isinstance(value, str) else value.described for known, value in specimen.items()}
     tree.attrs.update(
-        stokes_einstein=name, stokes_einstein_of=diffusion.name, sample=json.dumps(described), sample_seed=seed
+        stokes_einstein=name, stokes_einstein_of=diffusion.name, specimen=json.dumps(described), specimen_seed=seed
     )
     return tree
 
 
-def parse_sample(given: Mapping[str, Any], stated: Mapping[str, Any], file: Any = None) -> Sample:
+def parse_specimen(given: Mapping[str, Any], stated: Mapping[str, Any], file: Any = None) -> Specimen:
     """Temperature, and viscosity or radius, from what a user gives, completed by what the file states.
 
     Raises:
@@ -110,11 +110,11 @@ def parse_sample(given: Mapping[str, Any], stated: Mapping[str, Any], file: Any 
     """
     for name in given:
         if name not in GIVEN:
-            raise SettingsError("unknown quantity of the sample", field=str(name), remedy=nearest(str(name), GIVEN))
+            raise SettingsError("unknown quantity of the specimen", field=str(name), remedy=nearest(str(name), GIVEN))
     if "radius" in given and "viscosity" in given:
         raise SettingsError("one follows from the other", field="viscosity and radius", remedy="Give one of them")
     needed = ("temperature", "radius" if "radius" in given else "viscosity")
-    sample: Sample = {}
+    specimen: Specimen = {}
     for name in needed:
         if name not in given and name not in stated:
             unit = DESCRIBED[name]["units"]
@@ -122,14 +122,14 @@ def parse_sample(given: Mapping[str, Any], stated: Mapping[str, Any], file: Any 
             raise InputError("is not given, and the data do not state it", file=file, field=name, remedy=remedy)
         value = given.get(name, stated.get(name))
         water = name == "viscosity" and isinstance(value, str) and value.strip() == "water"
-        sample[name] = "water" if water else parse_known(value, name)
-    _check_kelvin(sample)
-    return sample
+        specimen[name] = "water" if water else parse_known(value, name)
+    _check_kelvin(specimen)
+    return specimen
 
 
-def _check_kelvin(sample: Sample) -> None:
+def _check_kelvin(specimen: Specimen) -> None:
     """Refuse temperatures in degrees Celsius, and water where it is no liquid."""
-    temperature = sample["temperature"]
+    temperature = specimen["temperature"]
     assert isinstance(temperature, Known)
     draws = temperature.draws((1000,), 0)
     if np.median(draws) < COLDEST:
@@ -137,7 +137,7 @@ def _check_kelvin(sample: Sample) -> None:
             f"expected K, got {np.median(draws):g}", field="temperature", remedy="Add 273.15 to Celsius"
         )
     low, high = WATER_RANGE
-    if sample.get("viscosity") == "water" and not low <= draws.min() <= draws.max() <= high:
+    if specimen.get("viscosity") == "water" and not low <= draws.min() <= draws.max() <= high:
         raise SettingsError(f"that of water is known from {low:g} to {high:g} K", field="viscosity")
 
 
@@ -174,12 +174,12 @@ def _factor(array: xr.DataArray) -> float:
         ) from error
 
 
-def _values(sample: Sample, diffusion: xr.DataArray, seed: int) -> dict[str, xr.DataArray]:
+def _values(specimen: Specimen, diffusion: xr.DataArray, seed: int) -> dict[str, xr.DataArray]:
     """What is known, as draws (chain, draw) beside those of D, or as one number ()."""
     shape = (diffusion.sizes["chain"], diffusion.sizes["draw"])
     coords = {name: diffusion.coords[name] for name in ("chain", "draw") if name in diffusion.coords}
     values: dict[str, xr.DataArray] = {}
-    for name, known in sample.items():
+    for name, known in specimen.items():
         if isinstance(known, Known):
             draws = known.draws(shape, seed)
             values[name] = xr.DataArray(draws, coords, ("chain", "draw")) if draws.ndim else xr.DataArray(draws)

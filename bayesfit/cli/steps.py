@@ -9,7 +9,7 @@ import xarray as xr
 
 from bayesfit.api.fit import fit
 from bayesfit.api.series import series
-from bayesfit.api.stokes_einstein import parse_sample, stokes_einstein
+from bayesfit.api.stokes_einstein import parse_specimen, stokes_einstein
 from bayesfit.compute.errors import BayesfitError, InputError, SettingsError
 from bayesfit.data.average import average
 from bayesfit.data.copies import copies
@@ -28,8 +28,8 @@ def read_all(paths: list[Path], settings: RunSettings) -> list[xr.Dataset]:
     """
     datasets = [read(path, **settings.for_read) for path in paths]
     for path, data in zip(paths, datasets, strict=True):
-        if settings.sample:
-            parse_sample(settings.sample, data.attrs, file=path)
+        if settings.specimen:
+            parse_specimen(settings.specimen, data.attrs, file=path)
     return datasets
 
 
@@ -46,7 +46,7 @@ def distinct(datasets: list[xr.Dataset], settings: RunSettings) -> tuple[list[xr
 
 def fit_files(datasets: list[xr.Dataset], output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
     """Fit the only dataset, or several as one: as a series, their average, or all bins of them; save the result at
-    `output`, with what follows from the `sample` of the settings.
+    `output`, with what follows from the `specimen` of the settings.
 
     Raises:
         BayesfitError: the data or the settings cannot be used; nothing is saved, or the fit alone, as the message says.
@@ -54,21 +54,21 @@ def fit_files(datasets: list[xr.Dataset], output: Path, settings: RunSettings, p
     first, options = datasets[0], {**settings.for_fit, "progress": progress}
     model = settings.model or get_pipeline(first.attrs["pipeline"]).model
     if settings.together == "series":
-        result = series(datasets, model, names=settings.names, carry=settings.carry, **options)
+        result = series(datasets, model, names=settings.names, sequential_prior=settings.sequential_prior, **options)
     else:
         result = fit(_as_one(datasets, settings) if settings.together else first, model, **options)
     return _saved(result, Path(first.attrs["file"]), output, settings)
 
 
 def _saved(result: xr.DataTree, path: Path, output: Path, settings: RunSettings) -> xr.DataTree:
-    """The result as it is saved at `output`, with what follows from the sample."""
+    """The result as it is saved at `output`, with what follows from the specimen."""
     result.attrs["run_settings"] = settings.model_dump_json()
     save(result, output)
-    if not settings.sample:
+    if not settings.specimen:
         return result
-    sample: dict[str, Any] = settings.sample
+    specimen: dict[str, Any] = settings.specimen
     try:
-        result = stokes_einstein(result, seed=settings.seed, **sample)
+        result = stokes_einstein(result, seed=settings.seed, **specimen)
     except BayesfitError as error:
         raise InputError(str(error), file=path, remedy=f"The fit alone is in {output}") from error
     save(result, output)

@@ -28,7 +28,8 @@ TYPES = ("str", "dict[str,any]")  # what pydantic calls the kinds of a value tha
 Integer = Annotated[int, BeforeValidator(_plain_integer)]
 
 
-TOGETHER = ("together", "names", "carry", "level")  # settings of several files as one
+RENAMED = {"sample": "specimen", "carry": "sequential_prior"}  # settings, and what they are called now
+TOGETHER = ("together", "names", "sequential_prior", "level")  # settings of several files as one
 READING = ("skip_first", "tau_min", "tau_max", "columns", "units", "layout", "sheet", "optics")  # of what a file holds
 Delay = Annotated[float, Field(ge=0)] | list[Annotated[float, Field(ge=0)]]  # one, or one per bin; has unit s
 
@@ -75,16 +76,16 @@ class RunSettings(FitSettings):
     priors: dict[str, str | dict[str, Any]] = {}
     fixed: dict[str, float | int | list[float | int]] = {}
     across: dict[str, str | dict[str, Any]] = {}
-    sample: dict[str, str | float | int | dict[str, Any]] = {}
+    specimen: dict[str, str | float | int | dict[str, Any]] = {}
     together: Literal["average", "stack", "average_stack", "series"] | None = None
     names: Annotated[tuple[str | float | int, ...] | None, BeforeValidator(_as_tuple)] = None
-    carry: Annotated[float, Field(ge=1)] | None = None
+    sequential_prior: Annotated[float, Field(ge=1)] | None = None
     level: Annotated[float, Field(ge=0, lt=0.5)] = 1e-3
 
     @property
     def for_fit(self) -> dict[str, Any]:
         """The keyword arguments of `bayesfit.fit`, the model aside."""
-        return self.model_dump(exclude={"model", "pipeline", "sample", *READING, *TOGETHER})
+        return self.model_dump(exclude={"model", "pipeline", "specimen", *READING, *TOGETHER})
 
     @property
     def for_read(self) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **g
         SettingsError: the file cannot be read, a key is unknown or doubled, or a value is impossible.
     """
     table = _toml(path) if path is not None else {}
-    table = assigned(assignments, table)
+    table = _with_current_names(assigned(assignments, table))
     given = {key: value for key, value in given.items() if value is not None}
     if "model" in given:
         given["model"] = _with_options(given["model"], table.get("model"))
@@ -121,6 +122,13 @@ def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **g
         raise SettingsError(str(error), file=path) from None
 
 
+def _with_current_names(table: dict[str, Any]) -> dict[str, Any]:
+    """A table of settings whose keys have the names of today; a name of today that stands beside its former one is
+    kept, and the former one is then refused as any unknown key."""
+    renamed = {old: new for old, new in RENAMED.items() if old in table and new not in table}
+    return {renamed.get(name, name): value for name, value in table.items()}
+
+
 def _with_options(name: str, known: Any) -> str | dict[str, Any]:
     """A model's name with the options that stand beside it, or beside none."""
     if isinstance(known, Mapping) and known.get("name", name) == name:
@@ -130,8 +138,8 @@ def _with_options(name: str, known: Any) -> str | dict[str, Any]:
 
 def _suited(settings: RunSettings) -> RunSettings:
     """Refuse settings of several files as one where they have no effect."""
-    if settings.carry is not None and settings.together != "series":
-        raise SettingsError("is of a series", field="carry", remedy='Set together = "series"')
+    if settings.sequential_prior is not None and settings.together != "series":
+        raise SettingsError("is of a series", field="sequential_prior", remedy='Set together = "series"')
     if "level" in settings.model_fields_set and settings.together not in ("average", "average_stack"):
         raise SettingsError("is of averages", field="level", remedy='Set together = "average"')
     if settings.names is not None and settings.together is None:

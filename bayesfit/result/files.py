@@ -26,6 +26,7 @@ RENAMED = {  # variables and dimensions of results that were saved before, and w
     "speckle_evidence": "speckle_log_ratio",
     "link": "pooling",
     "linked": "pooled",
+    "prior_carried": "prior_is_posterior",
 }
 CONVENTION = "rates are Gamma in 1/s: g2 = baseline + contrast * |g1|^2 with g1 = exp(-(rate tau)^beta)"
 

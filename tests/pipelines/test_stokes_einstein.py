@@ -51,9 +51,9 @@ def test_known_values_give_the_radius_exactly():
     assert radius.attrs["units"] == "nm"
     np.testing.assert_allclose(radius, RADIUS, rtol=1e-12)
     assert set(derived["posterior"].data_vars) == {"D", "hydrodynamic_radius"}
-    assert json.loads(derived.attrs["sample"]) == WATER
+    assert json.loads(derived.attrs["specimen"]) == WATER
     assert set(result["posterior"].data_vars) == {"D"}
-    assert "sample" not in result.attrs
+    assert "specimen" not in result.attrs
 
 
 def test_each_dataset_of_a_series_has_its_own_temperature():
