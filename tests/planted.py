@@ -98,24 +98,24 @@ def exact(setting, simulated, cells):
         if posterior not in PROGRAMS:
             PROGRAMS[posterior] = _programs(posterior)
         log_density, constrain = PROGRAMS[posterior]
-        heights = np.array(log_density(bins, jnp.asarray(cells.centers)))
-        z = _drawn_from(cells, heights, np.random.default_rng(len(heights)))
+        log_densities = np.array(log_density(bins, jnp.asarray(cells.centers)))
+        z = _drawn_from(cells, log_densities, np.random.default_rng(len(log_densities)))
         values = constrain(z, bins, jax.random.split(jax.random.key(1), z.shape[:2]))
     inferred = (*posterior.names, *posterior.marginal)
-    return Sampled({name: np.array(values[name]) for name in inferred}, np.ones(len(heights), bool))
+    return Sampled({name: np.array(values[name]) for name in inferred}, np.ones(len(log_densities), bool))
 
 
 def _programs(posterior):
     """Compiled: the engine's log density (bin, cell) of bins at coordinates (cell, param), and its parameters by name
     at coordinates (bin, draw, param)."""
 
-    def heights(bins, z):
+    def log_densities(bins, z):
         return jax.lax.map(lambda bin: jax.vmap(lambda point: -posterior.potential(point, bin))(z), bins)
 
     def values(z, bins, keys):
         return jax.vmap(jax.vmap(posterior.constrain, (0, None, 0)))(z, bins, keys)
 
-    return jax.jit(heights), jax.jit(values, compiler_options=QUICKLY_COMPILED)
+    return jax.jit(log_densities), jax.jit(values, compiler_options=QUICKLY_COMPILED)
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,12 @@ def _levels(cells):
     return np.sort(np.concatenate([even, tails]))
 
 
-def _drawn_from(cells, heights, rng):
+def _drawn_from(cells, log_densities, rng):
     """Draws (bin, draw, param) from densities (bin, cell) that are constant within each cell."""
     volume = np.sum(np.log(cells.high - cells.low), axis=1)
-    weights = np.exp(heights + volume - np.max(heights + volume, axis=1, keepdims=True))
+    weights = np.exp(log_densities + volume - np.max(log_densities + volume, axis=1, keepdims=True))
     cumulative = np.cumsum(weights, axis=1)
-    coin = rng.random((len(heights), LARGEST)) * cumulative[:, -1:]
+    coin = rng.random((len(log_densities), LARGEST)) * cumulative[:, -1:]
     chosen = np.stack([np.searchsorted(row, coins) for row, coins in zip(cumulative, coin, strict=True)])
     low, high = cells.low[chosen], cells.high[chosen]
     return low + (high - low) * rng.random(low.shape)

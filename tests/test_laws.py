@@ -342,8 +342,8 @@ def follows(law, x, width, scatter, q=Q):
     spread = grid_s[drawn].reshape(4, 500) if scatter else None
     stats = {"diverging": np.zeros((4, 500))}
     bins = Bins(np.arange(q.size), q, np.full(q.size, "", object), None, True, normals(x, width), None)
-    held = samples | ({"scatter": spread} if scatter else {})
-    fitted = Fitted(get_law(law), "rate", bins, tuple(samples), held, spread, stats, prior, values)
+    common = samples | ({"scatter": spread} if scatter else {})
+    fitted = Fitted(get_law(law), "rate", bins, tuple(samples), common, spread, stats, prior, values)
     return fitted, judge(fitted, residuals_of(fitted))
 
 
@@ -410,11 +410,11 @@ def test_residuals_are_roots_of_likelihood_ratios(scatter):
     skewed = fitted._replace(bins=replace(fitted.bins, likelihood=likelihood))
     bin = jax.tree.map(lambda a: a[1], likelihood)
     best = minimize_scalar(lambda z: -float(log_likelihood(z, bin)), (x[1] - 1, x[1] + 1))
-    held = float(log_likelihood(at[1], bin))
+    at_law = float(log_likelihood(at[1], bin))
     if scatter:
         near = minimize_scalar(lambda z: -float(log_likelihood(z, bin)) + 0.5 * ((z - at[1]) / s) ** 2, (at[1], x[1]))
-        held = -near.fun
-    expected = np.sign(best.x - at[1]) * np.sqrt(2 * (-best.fun - held))
+        at_law = -near.fun
+    expected = np.sign(best.x - at[1]) * np.sqrt(2 * (-best.fun - at_law))
     assert residuals_of(skewed).checked[1] == pytest.approx(expected, rel=1e-3)
 
 

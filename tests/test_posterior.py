@@ -265,12 +265,12 @@ def test_sampled_amplitudes_are_measured_about_their_regression(contrast, error)
     (mean_c, sd_c), (mean_b, sd_b) = (posterior.amplitude_prior(name, bin) for name in ("contrast", "baseline"))
     columns = np.stack([shape * bin.inverse_error, bin.inverse_error], axis=1)
     (found, _), sd = regression(columns, bin.y, bin.valid, [mean_c, mean_b], [sd_c, sd_b])
-    held = (found + np.hypot(found, 2 * sd)) / 2
-    assert float(values["contrast"]) == pytest.approx(held, rel=1e-6)
-    (level,), _ = regression(columns[:, 1:], bin.y - held * columns[:, 0], bin.valid, [mean_b], [sd_b])
+    kept_above = (found + np.hypot(found, 2 * sd)) / 2
+    assert float(values["contrast"]) == pytest.approx(kept_above, rel=1e-6)
+    (level,), _ = regression(columns[:, 1:], bin.y - kept_above * columns[:, 0], bin.valid, [mean_b], [sd_b])
     assert float(values["baseline"]) == pytest.approx(level, rel=1e-6)
     _, next_values, _ = posterior.curve(z.at[3].set(1.0), bin)
-    assert float(jnp.log(next_values["contrast"] / values["contrast"])) == pytest.approx(sd / np.hypot(held, sd))
+    assert float(jnp.log(next_values["contrast"] / values["contrast"])) == pytest.approx(sd / np.hypot(kept_above, sd))
 
 
 def regression(columns, y, valid, means, sds):
