@@ -27,8 +27,8 @@ from numpyro.infer.util import log_density, potential_energy, unconstrain_fn
 from bayesfit.compute.errors import BayesfitError, BayesfitWarning, InputError, SettingsError, nearest
 from bayesfit.compute.kinds import expect_result
 from bayesfit.data.dependence import warned_of
-from bayesfit.diagnose.law_verdict import Fitted, judge, residuals_of
-from bayesfit.diagnose.verdict import VERDICTS
+from bayesfit.diagnose.law_verdict import LawFit, judge, residuals_of
+from bayesfit.diagnose.rules import VERDICTS
 from bayesfit.modelling.laws import Law, get_law, sites_of
 from bayesfit.modelling.priors import build, one_number, parse_common
 from bayesfit.posterior.bin_likelihood import (
@@ -167,7 +167,7 @@ def _of_one(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
         prior = sampler.prior(*data)
         values, scatter = samples.pop("_law"), samples.get("scatter")
         samples = {name: array for name, array in samples.items() if name not in choices.fixed}
-        fitted = Fitted(law, choices.parameter, bins, sites, samples, scatter, stats, prior, values)
+        fitted = LawFit(law, choices.parameter, bins, sites, samples, scatter, stats, prior, values)
         residuals = residuals_of(fitted)
     verdict = judge(fitted, residuals)
     name, reason = dependent.judged(verdict.name, verdict.reason)

@@ -12,7 +12,7 @@ from scipy import stats
 from bayesfit.compute.devices import on_one_device
 from bayesfit.diagnose.profile_likelihood import Freed, freed_bins, scale_back, scale_to
 from bayesfit.diagnose.residual_checks import NUMBERS, law_refuted, numbers_of, refuted
-from bayesfit.diagnose.verdict import LEAST_P
+from bayesfit.diagnose.rules import LEAST_P
 from bayesfit.posterior.coordinates import Override, Values
 from bayesfit.posterior.joint import Joint
 from bayesfit.posterior.pooling import Pooling
