@@ -10,7 +10,7 @@ import xarray as xr
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.compute.kinds import expect_result, expect_table
 from bayesfit.compute.single_precision import as_stored
-from bayesfit.result.files import provenance
+from bayesfit.result.tree import provenance
 from bayesfit.sample.convergence import ess_mean
 
 Array = np.ndarray

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
-import numpy as np
 import xarray as xr
 
-from bayesfit.compute.devices import TRACING, take
-from bayesfit.compute.errors import SettingsError
-from bayesfit.compute.keys import bin_keys
+from bayesfit.compute.devices import TRACING
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report, stop_on_signal
 from bayesfit.data.curves import by_bin
-from bayesfit.data.dependence import warned_of
+from bayesfit.diagnose.outcome import Outcome
 from bayesfit.modelling.model import Model
-from bayesfit.modelling.priors import one_number, parse_common
 from bayesfit.modelling.settings import FitSettings
 from bayesfit.posterior.prepare import Problem, prepare
 from bayesfit.posterior.trial import check_density, check_model
-from bayesfit.result.assemble import assemble
-from bayesfit.result.diagnostics import classical_fit
-from bayesfit.result.predict import check_groups
-from bayesfit.sample import least_squares as _point
-from bayesfit.sample import scheduler as _sample
-from bayesfit.sample import starts as _estimate
-from bayesfit.sample.draws import Schedule
+from bayesfit.result.assemble import assemble, least_squares_group
+from bayesfit.result.on_request import check_groups
+from bayesfit.result.tree import bin_coordinates, in_all_bins
+from bayesfit.sample import least_squares, scheduler, starts
 from bayesfit.sample.target import BinTargets
-
-OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups that know nothing of what bins have in common
 
 
 def fit(
@@ -119,14 +111,11 @@ def fit(
         method=method,
     )
     check_groups(settings.include)
+    choices = _Choices(model, priors or {}, fixed or {}, across or {})
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(True))
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
-        if across or settings.method != "nuts":
-            return _run_joint(curves, model, priors or {}, fixed or {}, across or {}, settings, report)
-        with TRACING:
-            problem = prepare(curves, model, settings.noise, priors, fixed)
-        return _run(curves, problem, settings, report)
+        return _run(curves, choices, settings, report)
 
 
 def point_estimate(
@@ -157,119 +146,79 @@ def point_estimate(
     with jax.enable_x64(True), stop_on_signal() as stop:
         with TRACING:
             problem = prepare(curves, model, settings.noise, priors, fixed)
-        usable = problem.usable
-        check_model(problem, usable)
-        points = None
-        if usable.size:
-            bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
-            points = _point.point_estimates(problem.posterior, bins, keys, lambda progress: None, stop)
-    count = len(problem.points)
-    coords = {name: c for name, c in by_bin(curves).coords.items() if c.dims == ("q_bin",)}
-    return classical_fit(problem, usable, points, count).assign_coords(coords)
+        curves = by_bin(curves)
+        outcome = _before(curves, problem, settings)
+        if outcome.bins:
+            own = outcome.problem
+            points = least_squares.point_estimates(own.posterior, own.bins, outcome.keys, lambda progress: None, stop)
+            outcome = replace(outcome, points=points)
+    group = in_all_bins(least_squares_group(outcome), problem.usable, len(problem.points))
+    return group.assign_coords(bin_coordinates(curves))
 
 
-def _run(curves: xr.Dataset, problem: Problem, settings: FitSettings, report: Report) -> xr.DataTree:
-    """Estimate, sample and judge the bins that have points enough."""
-    usable = problem.usable
-    if usable.size == 0:
-        return assemble(curves, problem, settings, usable, np.zeros((0, 2), np.uint32), None, None, None)
-    check_model(problem, usable)
-    posterior, bins = problem.posterior, take(problem.bins, usable)
-    keys = bin_keys(settings.seed, problem.identity[usable])
-    schedule = _schedule(settings)
+class _Choices(NamedTuple):
+    """What a user chooses beside the settings: the model, priors and fixed values by parameter name, and how parameters
+    are pooled `across` bins."""
+
+    model: Any
+    priors: Mapping[str, Any]
+    fixed: Mapping[str, Any]
+    across: Mapping[str, Any]
+
+
+def _run(curves: xr.Dataset, choices: _Choices, settings: FitSettings, report: Report) -> xr.DataTree:
+    """Prepare the data, fit the bins that have points enough, and put the result of all bins together."""
+    if choices.across or settings.method != "nuts":
+        problem, stages = _prepared_together(curves, choices, settings)
+    else:
+        problem, stages = _prepared(curves, choices, settings), _fit_each
+    curves = by_bin(curves)
+    before = _before(curves, problem, settings)
+    return assemble(stages(before, report) if before.bins else before, problem, curves)
+
+
+def _prepared(curves: xr.Dataset, choices: _Choices, settings: FitSettings) -> Problem:
+    with TRACING:
+        return prepare(curves, choices.model, settings.noise, choices.priors, choices.fixed)
+
+
+def _prepared_together(
+    curves: xr.Dataset, choices: _Choices, settings: FitSettings
+) -> tuple[Problem, Callable[[Outcome, Report], Outcome]]:
+    """The problem of a joint fit, and how its bins are fitted."""
+    from bayesfit.api import joint_fit
+
+    joint_fit.check_settings(choices.across, settings)
+    pooled = joint_fit.Pooled.parse(by_bin(curves), choices.across, choices.priors, choices.fixed)
+    priors, fixed = map(pooled.without_common, (choices.priors, choices.fixed))
+    problem = _prepared(curves, choices._replace(priors=priors, fixed=fixed), settings)
+    pooled.check(problem)
+    return problem, partial(joint_fit.fit_together, pooled.of_bins(problem.usable))
+
+
+def _before(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:
+    """The bins that have points enough, before they are fitted.
+
+    Raises:
+        ModelError: the user's model has no density there.
+    """
+    places = problem.usable
+    own = problem.of_bins(places)
+    check_model(own, own.usable)
+    return Outcome.before(curves.isel(q_bin=places), own, settings)
+
+
+def _fit_each(before: Outcome, report: Report) -> Outcome:
+    """Estimate and sample every bin by itself, while the programs of later stages compile in the background."""
+    problem, keys, chains = before.problem, before.keys, before.settings.chains
+    posterior, bins = problem.posterior, problem.bins
     targets = BinTargets(posterior, bins, keys)
     with stop_on_signal() as stop:
-        points = _point.start_compiling(posterior, bins)
-        _sample.start_compiling(targets, _estimate.shapes(posterior, points, settings.chains), schedule)
-        _estimate.start_compiling(posterior, bins, points)
-        points = _point.point_estimates(posterior, bins, keys, report, stop)
-        estimates = _estimate.estimate_bins(targets, points, settings.chains, report, stop)
+        shapes = least_squares.start_compiling(posterior, bins)
+        scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
+        starts.start_compiling(posterior, bins, shapes)
+        points = least_squares.point_estimates(posterior, bins, keys, report, stop)
+        estimates = starts.estimate_bins(targets, points, chains, report, stop)
         check_density(estimates.mode_potential, problem)
-        draws = _sample.sample_bins(targets, estimates, schedule, report, stop)
-    return assemble(curves, problem, settings, usable, keys, points, estimates.mode_potential, draws)
-
-
-def _run_joint(
-    curves: xr.Dataset,
-    model: Any,
-    priors: Mapping[str, Any],
-    fixed: Mapping[str, Any],
-    across: Mapping[str, Any],
-    settings: FitSettings,
-    report: Report,
-) -> xr.DataTree:
-    """Estimate every bin by itself, then sample all bins together, and judge each."""
-    from bayesfit.posterior.joint import joint_posterior
-    from bayesfit.posterior.pooling import check_choices, check_poolings, parse_across
-    from bayesfit.result.joint_result import called_approximate, called_dependent, with_common
-    from bayesfit.sample.joint_nuts import joint_target, sample_joint
-    from bayesfit.sample.joint_starts import find_start
-    from bayesfit.sample.variational import approximate
-
-    if single := [name for name in settings.include if name in OF_ONE_BIN]:
-        raise SettingsError(
-            f"{single[0]!r} is of the prior of a single bin",
-            field="include",
-            remedy="Leave it out, or leave out across",
-        )
-    curves = by_bin(curves)
-    poolings = parse_across(across, curves)
-    if not poolings and settings.method != "nuts":
-        raise SettingsError(
-            f"{settings.method!r} is for joint fits", field="method", remedy="Give across, or take point_estimate"
-        )
-    check_choices(poolings, priors, fixed)
-    common = {parameter.name for pooling in poolings for parameter in pooling.parameters}
-    mine = {name: parse_common(prior, name) for name, prior in priors.items() if name in common}
-    pinned = {name: one_number(value, f"fixed.{name}") for name, value in fixed.items() if name in common}
-    with TRACING:
-        problem = prepare(curves, model, settings.noise, _without(priors, common), _without(fixed, common))
-    check_poolings(poolings, (*problem.posterior.names, *problem.posterior.marginal))
-    usable = problem.usable
-    if not poolings or usable.size == 0:
-        return _run(curves, problem, settings, report)
-    check_model(problem, usable)
-    dependent = warned_of(curves.isel(q_bin=usable), stacklevel=3)
-    bins, keys = take(problem.bins, usable), bin_keys(settings.seed, problem.identity[usable])
-    poolings = tuple(pooling.of_bins(usable) for pooling in poolings)
-    hierarchical = any(pooling.hierarchical for pooling in poolings)
-    with stop_on_signal() as stop:
-        with TRACING:
-            joint = joint_posterior(problem, bins, poolings, mine, pinned)
-        points = _point.point_estimates(problem.posterior, bins, keys, report, stop)
-        if stop.asked:
-            raise KeyboardInterrupt
-        fits = _point.with_scaled_errors(points, problem.posterior, problem.points[usable])
-        with TRACING:
-            joint = joint.with_fits(fits.solution.values, fits.solution.sd)
-        start = find_start(joint, fits, hierarchical, settings.chains, settings.seed)
-        check_density(start.potential, problem)
-        target = joint_target(joint, keys, settings.seed)
-        if settings.method == "svi":
-            draws, shared, k = approximate(target, start, settings.draws, report)
-        else:
-            draws, shared = sample_joint(target, start, _schedule(settings), report, stop)
-    lowest = _lowest(draws.stats["potential"])
-    result = assemble(curves, problem, settings, usable, keys, points, lowest, draws)
-    result = with_common(result, joint, usable, fits, draws, shared, dict(across))
-    result.attrs["start"] = start.how
-    in_numbers = {name: {"family": prior.family, **prior.values} for name, prior in mine.items()}
-    result.attrs["priors_in_common"] = json.dumps(in_numbers, default=float)
-    result.attrs["fixed_in_common"] = json.dumps(pinned)
-    result = called_approximate(result, k) if settings.method == "svi" else result
-    return called_dependent(result, dependent)
-
-
-def _schedule(settings: FitSettings) -> Schedule:
-    return Schedule(settings.chains, settings.draws, settings.warmup, settings.target_accept, settings.target_ess)
-
-
-def _lowest(potential: np.ndarray) -> np.ndarray:
-    """Of each bin the lowest mean potential that a chain has (bin,), from (bin, chain, draw)."""
-    made = np.isfinite(potential)
-    mean = np.where(made, potential, 0.0).sum(axis=2) / np.maximum(made.sum(axis=2), 1)
-    return np.where(made.any(axis=2), mean, np.inf).min(axis=1)
-
-
-def _without(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in names}
+        draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
+    return replace(before, points=points, lowest_potential=estimates.mode_potential, draws=draws)

@@ -20,8 +20,8 @@ from jaxtyping import Float
 from bayesfit.compute.errors import BayesfitWarning, InputError, SettingsError, nearest
 from bayesfit.compute.kinds import expect_result
 from bayesfit.data.dependence import warned_of
-from bayesfit.diagnose.law_verdict import Fitted, judge, residuals_of
-from bayesfit.diagnose.verdict import VERDICTS
+from bayesfit.diagnose.law_verdict import LawFit, judge, residuals_of
+from bayesfit.diagnose.rules import VERDICTS
 from bayesfit.modelling.laws import get_law
 from bayesfit.posterior.bin_likelihood import Bins, likelihoods
 from bayesfit.posterior.fitted_problem import fitted_curves
@@ -137,7 +137,7 @@ def _of_one(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
     return law_result(result, fitted, residuals, verdict, settings)
 
 
-def _fitted(bins: Bins, tau: Float[np.ndarray, " tau"], choices: _Choices) -> Fitted:
+def _fitted(bins: Bins, tau: Float[np.ndarray, " tau"], choices: _Choices) -> LawFit:
     """The law's draws."""
     stage, q = choices.stage, grid(bins.q[bins.used])
     sampler = choices.sampler(bins, tau)
@@ -147,7 +147,7 @@ def _fitted(bins: Bins, tau: Float[np.ndarray, " tau"], choices: _Choices) -> Fi
     prior = sampler.prior(*data)
     values, scatter = samples.pop("_law"), samples.get("scatter")
     samples = {name: array for name, array in samples.items() if name not in stage.fixed}
-    return Fitted(stage.law, choices.parameter, bins, sites, samples, scatter, stats, prior, values)
+    return LawFit(stage.law, choices.parameter, bins, sites, samples, scatter, stats, prior, values)
 
 
 def _of_series(result: xr.DataTree, choices: _Choices) -> xr.DataTree:

@@ -28,7 +28,8 @@ from bayesfit.compute.keys import bin_keys
 from bayesfit.modelling.priors import Prior
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import Problem
-from bayesfit.result.predict import groups
+from bayesfit.result.on_request import Drawn, group_of
+from bayesfit.result.tree import in_all_bins
 from bayesfit.sample.draws import LARGEST_RHAT, LEAST_ESS
 
 CLEAR = 4.0  # standard deviations from a cut, for a posterior that a normal describes
@@ -138,9 +139,9 @@ def check_sequential(problem: Problem, poolings: tuple[Pooling, ...]) -> None:
     for pooling in poolings:
         if pooling.hierarchical or pooling.groups is not None:
             raise SettingsError(
-                f"{pooling.parameter!r} has values of bins or groups that scatter, which cannot be the prior of the next dataset",
+                f"{pooling.parameter!r} has values of bins or groups that scatter, which are no prior for the next dataset",
                 field="sequential_prior",
-                remedy="Take 'shared' or a law without scatter, or leave sequential_prior out",
+                remedy="Take 'shared' or a law without scatter, or leave it out",
             )
     if poolings:
         _common_scales(problem, poolings)
@@ -226,9 +227,10 @@ def _moments(problem: Problem, name: str, scale: Scale, draws: Array) -> tuple[A
 
 def _prior_draws(problem: Problem, curves: xr.Dataset, seed: int) -> dict[str, Array]:
     """Draws (q_bin, draw) of every parameter from its original prior."""
-    usable = problem.usable
-    keys = bin_keys(seed, problem.identity[usable])
-    prior = groups(("prior",), problem, usable, keys, {}, curves)["prior"]
+    places = problem.usable
+    used = problem.of_bins(places)
+    drawn = Drawn(used, curves.isel(q_bin=places), bin_keys(seed, used.identity), {})
+    prior = in_all_bins(group_of("prior", drawn), places, len(problem.points))
     return {
         str(name): array.transpose("q_bin", ...).values.reshape(prior.sizes["q_bin"], -1)
         for name, array in prior.items()

@@ -1,8 +1,8 @@
 """What to try where the residuals refute a fit: another noise model, a range of delays, or another model.
 
-Noise models stand in one order, and advice only goes up in it: a model that was tried, and whatever was left behind on
-the way to it, is never named again. A range only ever gets narrower. Whoever follows advice comes to its end therefore,
-whatever the data are.
+Noise models stand in one order, and advice only goes up in it: a model that was tried, and those below it, are never
+named again. A range only ever gets narrower. Therefore whoever follows the advice comes to its end, whatever the data
+are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REMEDIES = {
 
 FEWEST_BINS = 5
 CLEAR = 3.0  # standard errors
-ALIKE = 0.5  # share of the bins that must have a fault for it to be the dataset's
+IN_MOST = 0.5  # share of the bins that must have a fault for it to be the dataset's
 POOLED = {
     "p_tails": "points lie far off too often",
     "p_trend": "the residuals' size changes with the delay",
@@ -41,8 +41,8 @@ POOLED = {
 
 @dataclass(frozen=True)
 class Advice:
-    """What to try, in `words`, "" where nothing is wrong; the noise model, "" where none is named; and the smallest
-    delay to keep, in s, 0 where no range is named. It names one of the two at most."""
+    """What to try, in `words`, "" where nothing is wrong; and at most one of `noise`, the noise model to try, else "",
+    and `tau_min`, the smallest delay to keep, else 0, which has unit s."""
 
     words: str = ""
     noise: str = ""
@@ -53,7 +53,7 @@ NOTHING = Advice()
 
 
 def without_first(tau_min: float, where: str = "") -> Advice:
-    """To leave out the delays below `tau_min`; `where` says in how many bins."""
+    """The advice to leave out the delays below `tau_min`; `where` says in how many bins."""
     return Advice(f"the first delays alone are off{where}: leave them out, --set tau_min={tau_min:.12g}", "", tau_min)
 
 
@@ -61,7 +61,7 @@ def advise(faults: Mapping[str, float], noise: str, log_ratio: float, delays: bo
     """What to try against the gravest fault that anything helps against.
 
     Args:
-        faults: name of each check that failed to its p-value; `ALTERNATING`, `RISING` or `EXACT` may be among them.
+        faults: the p-value of each check that failed, by name; `ALTERNATING`, `RISING` or `EXACT` may be among them.
         noise: the noise model in use.
         log_ratio: log likelihood of correlations as "speckle" has them less that as "correlated" has them.
         delays: whether the data are of delays.
@@ -82,7 +82,7 @@ def advise(faults: Mapping[str, float], noise: str, log_ratio: float, delays: bo
 
 
 def _cure(fault: str, noise: str, log_ratio: float, delays: bool) -> str:
-    """The noise model that describes a fault, above the one in use; "" where there is none."""
+    """The noise model that describes a fault, if it stands above the one in use; else ""."""
     likelier = CORRELATIONS[0] if log_ratio >= 0 else CORRELATIONS[1]
     cure = likelier if fault == "p_correlation" else SINGLE.get(fault, "")
     above = ORDER[ORDER.index(noise) + 1 :] if noise in ORDER else ()
@@ -90,23 +90,23 @@ def _cure(fault: str, noise: str, log_ratio: float, delays: bool) -> str:
 
 
 def _beside(fault: str, noise: str) -> str:
-    """That a fault has a noise model, but none that has what the one in use has."""
+    """In words, that there is a noise model for this fault, but none that also has what the one in use has."""
     own = CORRELATIONS if fault == "p_correlation" else (SINGLE.get(fault, ""),)
     return "" if noise in own or not any(own) else f" beside what '{noise}' has"
 
 
-def over_all(diagnostics: xr.Dataset, noise: str = "scaled", delays: bool = True) -> tuple[str, Advice]:
-    """What the residuals of all bins together refute, in words, and what to try; "" where nothing.
+def advise_dataset(diagnostics: xr.Dataset, noise: str = "scaled", delays: bool = True) -> tuple[str, Advice]:
+    """What the residuals of all bins together refute, in words, and what to try; "" where they refute nothing.
 
-    A fault too small for any one bin shows in the mean of the neighbours' correlation over all bins, whose standard
-    error is one over the root of the number of points, or in the p-values of all bins together (Stouffer 1949; those of
-    posterior predictive checks lie closer to 1/2 than uniform ones, so that this is cautious). First delays that are
-    off in most of the bins are off by the instrument, in all of them.
+    A fault too small for any one bin shows in the mean over all bins of the neighbours' correlation, whose standard
+    error is one over the root of the number of points, or in the p-values of all bins together (Stouffer 1949; p-values
+    of posterior predictive checks lie closer to 1/2 than uniform ones, so that this is cautious). Where the first
+    delays are off in most of the bins, the instrument is the cause, and they are off in all of them.
     """
     words, faults = _pooled(diagnostics)
     asking = diagnostics.tau_min_to_try.values > 0
     judged = int((diagnostics.points > 0).sum())
-    if asking.any() and asking.sum() >= ALIKE * judged:
+    if asking.any() and asking.sum() >= IN_MOST * judged:
         return words, without_first(float(diagnostics.tau_min_to_try.max()), f" in {asking.sum()} of {judged} bins")
     return words, advise(faults, noise, float(diagnostics.speckle_log_ratio.sum()), delays)
 

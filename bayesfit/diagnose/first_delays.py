@@ -1,17 +1,17 @@
-"""Whether the first delays alone are off: dead time and afterpulsing of a detector, or a correlator's first channels.
+"""Are the first delays alone off, by dead time or afterpulsing of a detector, or by a correlator's first channels?
 
-Off points spoil the fit of all others, so that its residuals do not tell how many they are. Therefore bins whose
-farthest point is an early one are fitted again by least squares without the first one, two, three, ... delays, until
-those next to be left out lie on the curve of the rest, and those left out far from it (the mean-shift outlier model:
-Cook & Weisberg, Residuals and Influence in Regression (1982), ch. 2).
+Points that are off spoil the fit of all others, so that its residuals do not say how many they are. Therefore bins
+whose farthest point is an early one are fitted again by least squares without the first one, two, three, ... delays,
+until the next ones lie on the curve of the rest, and those left out lie far from it (the mean-shift outlier model: Cook
+& Weisberg, Residuals and Influence in Regression (1982), ch. 2).
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+from jaxtyping import Array, Float, Int, UInt32
 
 from bayesfit.compute.devices import FEW, Spread, devices_for, named, stream, take
 from bayesfit.compute.work import Stop
@@ -28,23 +28,24 @@ NEXT = 5  # points
 SMALLER = 0.6  # the rest's variance about its curve, over that of all points, at most
 BINS = 64
 
-Array = np.ndarray
+Scores = Float[np.ndarray, "draw point"]
+Keys = UInt32[np.ndarray, "bin 2"]
 
 
-def first_good_delays(problem: Problem, usable: Array, keys: Array, scores: dict[int, Array]) -> Array:
-    """From which delay on each bin fits, where only its first ones are off (usable,); else 0.
+def first_good_delays(problem: Problem, keys: Keys, scores: dict[int, Scores]) -> Float[np.ndarray, " q_bin"]:
+    """The delay from which on each bin fits, where only its first delays are off; else 0. Has unit s.
 
     Args:
-        usable, keys: the bins that were sampled, and the keys of their random numbers.
-        scores: place among the usable bins to normal scores (draw, point) of its valid points.
+        keys: the keys of the bins' random numbers.
+        scores: the place of a bin to the normal scores of its valid points.
     """
-    found = np.zeros(usable.size)
+    found = np.zeros(len(keys))
     places = [place for place, score in scores.items() if _early(score)]
     trials = [(place, count) for place in places for count in _counts(scores[place].shape[1])]
     if not trials:
         return found
     place, count = np.array(trials).T
-    bins = take(problem.bins, usable[place])
+    bins = take(problem.bins, place)
     off = _distances(problem.posterior, bins, keys[place], count)
     for one in places:
         rows = np.flatnonzero(place == one)
@@ -53,22 +54,23 @@ def first_good_delays(problem: Problem, usable: Array, keys: Array, scores: dict
     return found
 
 
-def _early(scores: Array) -> bool:
+def _early(scores: Scores) -> bool:
     """Whether the farthest point of a bin is one of the first, and far off."""
     mean = np.abs(scores.mean(axis=0)) if scores.size else np.zeros(0)
     return bool(mean.size >= FEWEST and np.argmax(mean) < EARLY * mean.size and np.max(mean) > FAR)
 
 
-def _counts(points: int) -> Array:
-    """How many first points to leave out, in turn: none, each number up to 8, and then by about a tenth more."""
+def _counts(points: int) -> Int[np.ndarray, " trial"]:
+    """How many first points to leave out, one number after the other: 0 to 8, and then about a tenth more each time."""
     most = int(EARLY * points)
     counts = np.concatenate([np.arange(8), np.geomspace(8, 8 * 1.1**60, 61).astype(int)])
     return np.unique(counts[counts <= most])
 
 
-def _distances(posterior: Posterior, bins: Bin, keys: Array, count: Array) -> Array:
-    """Distances (trial, tau) of all points from the least-squares curve without the first `count` valid ones, in stated
-    errors."""
+def _distances(
+    posterior: Posterior, bins: Bin, keys: Keys, count: Int[np.ndarray, " trial"]
+) -> Float[np.ndarray, "trial tau"]:
+    """Distances of all points from the least-squares curve without the first `count` valid ones, in stated errors."""
     kept = bins.valid & (np.cumsum(bins.valid, axis=1) > count[:, None])
     rest = bins._replace(
         valid=kept, y=np.where(kept, bins.y, 0.0), inverse_error=np.where(kept, bins.inverse_error, 0.0)
@@ -87,15 +89,18 @@ def _distances(posterior: Posterior, bins: Bin, keys: Array, count: Array) -> Ar
 
 @lru_cache(maxsize=32)
 def _residual(posterior: Posterior) -> Spread:
-    def one(bin: Bin, values: dict[str, Any]) -> Any:
+    def one(bin: Bin, values: dict[str, Float[Array, ""]]) -> Float[Array, " tau"]:
         return bin.y - posterior.mean(values, bin) * bin.inverse_error
 
     return Spread(one, named("residual", posterior.identity))
 
 
-def _first_good(off: Array, counts: Array, tau: Array) -> float:
-    """The shortest decimal between the last delay to be left out and the first to be kept; 0 where the first delays are
-    not what is wrong. `off` (trial, point) of the valid points, of which each trial left out the first `counts`."""
+def _first_good(
+    off: Float[np.ndarray, "trial point"], counts: Int[np.ndarray, " trial"], tau: Float[np.ndarray, " point"]
+) -> float:
+    """The shortest decimal between the last delay to be left out and the first to be kept; 0 where something else than
+    the first delays is wrong. `off`: distances of the valid points from the curve, of which each trial left out the
+    first `counts`."""
     with np.errstate(invalid="ignore", divide="ignore"):
         rest = [np.sqrt(np.mean(row[count:] ** 2)) for row, count in zip(off, counts, strict=True)]
         for row, count, sd in zip(off[1:], counts[1:], rest[1:], strict=True):
@@ -108,7 +113,7 @@ def _first_good(off: Array, counts: Array, tau: Array) -> float:
 
 
 def shortest_between(low: float, high: float) -> float:
-    """The number of fewest digits that is above `low` and not above `high`, positive numbers."""
+    """The number with the fewest digits that is above `low` and not above `high`, both positive."""
     for digits in range(1, 18):
         step = 10.0 ** (np.floor(np.log10(high)) - digits + 1)
         number = float(f"{np.floor(high / step) * step:.{digits}g}")

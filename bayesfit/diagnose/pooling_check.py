@@ -12,7 +12,7 @@ from scipy import stats
 
 from bayesfit.diagnose.profile_likelihood import Pooled, Profiled, Starts, profiled
 from bayesfit.diagnose.residual_checks import NUMBERS, numbers_of, refuted
-from bayesfit.diagnose.verdict import LEAST_P
+from bayesfit.diagnose.rules import LEAST_P
 from bayesfit.posterior.deviations import DEVIATIONS
 from bayesfit.posterior.joint import Joint
 from bayesfit.posterior.pooling_interface import Pooling

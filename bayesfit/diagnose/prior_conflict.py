@@ -1,10 +1,10 @@
 """Prior and data in conflict: a posterior in the far tail of its own prior, with the likely cause in words.
 
 The measure is the probability, under the prior, of a value at least as far out (both tails together), at the median
-posterior draw. Where the prior is right and the data tell the parameter this is uniform, so that `LEAST_TAIL` is the
-share of false alarms a parameter; where they do not tell it, it is larger (Box, J. R. Stat. Soc. A 143, 383 (1980);
-Evans & Moshonov, Bayesian Anal. 1, 893 (2006)). An end of the prior where its density is no lower than elsewhere, such
-as that at 0 of a half-normal or both of a uniform one, is no tail.
+posterior draw. Where the prior is right and the data determine the parameter, this is uniform, so that `LEAST_TAIL` is
+the share of false alarms per parameter; where they do not determine it, it is larger (Box, J. R. Stat. Soc. A 143, 383
+(1980); Evans & Moshonov, Bayesian Anal. 1, 893 (2006)). An end of the prior where its density is no lower than
+elsewhere, such as that at 0 of a half-normal or both ends of a uniform one, is no tail.
 """
 
 from __future__ import annotations
@@ -13,35 +13,41 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
+from jaxtyping import Float
+
+from bayesfit.diagnose.interval import LEVELS
 
 LEAST_TAIL = 1e-4
-ALIKE = 0.5  # share of the bins that must have a conflict for it to be the dataset's
+IN_MOST = 0.5  # share of the bins that must have a conflict for it to be the dataset's
 STEP = (0.7, 1.3)  # how far a baseline is off where 1 was subtracted, or was not
 BASELINES = {-1: ("g2 - 1 given for g2", 0), 1: ("g2 given for g2 - 1", 1)}
 
-Array = np.ndarray
+Draws = Float[np.ndarray, " ..."]
+Quantiles = Float[np.ndarray, " quantile"]
 
 
-def conflicts(tails: Mapping[str, float], draws: Mapping[str, Array], quantiles: Mapping[str, Array]) -> dict[str, str]:
+def conflicts(
+    tails: Mapping[str, float], draws: Mapping[str, Draws], quantiles: Mapping[str, Quantiles]
+) -> dict[str, str]:
     """The parameters whose posterior lies in the far tail of the prior, each with its reason in words.
 
     Args:
-        tails: parameter name to the prior's probability of a value as far out; NaN where it is not known.
+        tails: parameter name to the prior's probability of a value as far out; NaN where it cannot be computed.
         draws, quantiles: parameter name to posterior draws, and to evenly spaced quantiles of the prior.
     """
     return {name: _words(name, draws[name], quantiles[name]) for name, tail in tails.items() if tail < LEAST_TAIL}
 
 
-def _words(name: str, draws: Array, quantiles: Array) -> str:
+def _words(name: str, draws: Draws, quantiles: Quantiles) -> str:
     value = float(np.median(draws))
-    low, middle, high = np.interp([0.025, 0.5, 0.975], (np.arange(quantiles.size) + 0.5) / quantiles.size, quantiles)
+    low, middle, high = np.interp(LEVELS, (np.arange(quantiles.size) + 0.5) / quantiles.size, quantiles)
     side = "below" if value < middle else "above"
     where = f"{name} {value:.3g} lies far {side} its prior ({low:.3g} to {high:.3g})"
     return f"{where}: {_cause(name, value - middle)}"
 
 
 def _cause(name: str, off: float) -> str:
-    """What such a distance from the middle of the prior is likely to come from, and what to do."""
+    """What is likely to put a parameter so far (`off`) from the middle of its prior, and what to do."""
     if name == "baseline" and STEP[0] < abs(off) < STEP[1]:
         words, reference = BASELINES[int(np.sign(off))]
         setting = f'--set priors.baseline="Normal({reference}, 0.1)"'
@@ -60,7 +66,7 @@ def in_most_bins(found: list[dict[str, str]], judged: int) -> str:
     """The conflict of most of the `judged` bins, in the words of the first of them; "" where there is none."""
     counts = Counter(name for one in found for name in one)
     name, count = counts.most_common(1)[0] if counts else ("", 0)
-    if not count or count < ALIKE * judged:
+    if not count or count < IN_MOST * judged:
         return ""
     words = next(one[name] for one in found if name in one)
     return f"in {count} of {judged} bins, {words}" if judged > 1 else words

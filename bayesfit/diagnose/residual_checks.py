@@ -1,19 +1,20 @@
-"""Do bins follow what they are said to have in common? Their residuals from it, in standard deviations, are standard
-normal where they do: too large a sum of squares refutes it, a single bin too far off, or an order in q. Joint fits and
-laws in two stages are judged by these alike."""
+"""Do bins follow what they are said to have in common? Where they do, their residuals from it, in standard deviations,
+are standard normal: too large a sum of squares refutes it, a single bin too far off, or residuals that go with q. Joint
+fits and laws in two stages are both judged by these."""
 
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float, Shaped
 from scipy import stats
 
-from bayesfit.diagnose.verdict import LEAST_P
+from bayesfit.diagnose.rules import LEAST_P
 
 FEWEST_IN_ORDER = 6  # bins
 SHUFFLES = 1999
 NAMED = 3  # bins in a reason
 
-Array = np.ndarray
+OfBins = Float[np.ndarray, " q_bin"]
 
 NUMBERS = {
     "chi2": "sum of the squares of the bins' residuals from what they have in common",
@@ -25,8 +26,8 @@ NUMBERS = {
 P_VALUES = tuple(name for name in NUMBERS if name.startswith("p_"))
 
 
-def numbers_of(residual: Array, inferred: int, q: Array) -> dict[str, float]:
-    """The numbers of `NUMBERS`, from residuals (q_bin,) about a pooling or law of which so many numbers are inferred."""
+def numbers_of(residual: OfBins, inferred: int, q: OfBins) -> dict[str, float]:
+    """The numbers of `NUMBERS`, from residuals about a pooling or law with so many `inferred` parameters."""
     squares, freedom = float(np.sum(residual**2)), residual.size - inferred
     alone = min(2.0 * stats.norm.sf(np.max(np.abs(residual))), 1.0 - 1e-12)
     return {
@@ -38,23 +39,28 @@ def numbers_of(residual: Array, inferred: int, q: Array) -> dict[str, float]:
     }
 
 
-def p_order(residual: Array) -> float:
-    """Share of random orders in which neighbours differ by as little (von Neumann's ratio), (q_bin,) in order of q."""
+def p_order(residual: OfBins) -> float:
+    """Share of random orders in which neighbours differ by as little (von Neumann's ratio), of residuals in order of
+    q."""
     if residual.size < FEWEST_IN_ORDER:
         return np.nan
 
-    def roughness(x: Array) -> Array:
+    def roughness(x: Float[np.ndarray, "*order q_bin"]) -> Float[np.ndarray, "*order"]:
         return np.sum(np.diff(x, axis=-1) ** 2, axis=-1)
 
     shuffled = np.random.default_rng(0).permuted(np.tile(residual, (SHUFFLES, 1)), axis=1)
     return float((1 + np.sum(roughness(shuffled) <= roughness(residual))) / (1 + SHUFFLES))
 
 
-def refuted(words: str, remedy: str, numbers: dict[str, float], residual: Array, bins: Array) -> str:
-    """In words what the residuals refute, with the bins (q_bin,) that are farthest off; "" where they refute nothing.
+def refuted(
+    words: str, remedy: str, numbers: dict[str, float], residual: OfBins, bins: Shaped[np.ndarray, " q_bin"]
+) -> str:
+    """In words what the residuals refute, with the bins that are farthest off; "" where they refute nothing.
 
     Args:
-        words: what does not hold, if they do; `remedy`: what to try then.
+        words, remedy: what does not hold then, and what to try.
+        numbers: those of the residuals, as `numbers_of` finds them.
+        bins: the labels of the bins.
     """
     said = []
     if numbers["p_chi2"] < LEAST_P:
@@ -66,7 +72,7 @@ def refuted(words: str, remedy: str, numbers: dict[str, float], residual: Array,
     return f"{words}: {', '.join(said)}; farthest {', '.join(farthest(residual, bins))}; try {remedy}" if said else ""
 
 
-def farthest(residual: Array, bins: Array, most: int = NAMED) -> list[str]:
+def farthest(residual: OfBins, bins: Shaped[np.ndarray, " q_bin"], most: int = NAMED) -> list[str]:
     """The bins with the largest residuals, in words."""
     order = np.argsort(-np.abs(np.nan_to_num(residual)), kind="stable")[:most]
     return [f"bin {bins[place]} ({residual[place]:+.1f} sd)" for place in order if np.isfinite(residual[place])]

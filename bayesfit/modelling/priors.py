@@ -56,6 +56,11 @@ class Prior:
         """The names of the values, in the family's order."""
         return FAMILIES[self.family]
 
+    def of_bins(self, places: np.ndarray) -> Prior:
+        """The same prior for the bins at these places alone."""
+        values = {name: value[places] if np.ndim(value) else value for name, value in self.values.items()}
+        return replace(self, values=values, compared=None if self.compared is None else self.compared[places])
+
 
 class LogitNormal(dist.TransformedDistribution):
     """A variable between `low` and `high` whose logit, log((x - low) / (high - x)), is normal with `loc` and `scale`

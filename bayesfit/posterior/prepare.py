@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +13,7 @@ import numpyro.distributions as dist
 import xarray as xr
 from jaxtyping import Float, Int, UInt32
 
+from bayesfit.compute.devices import take
 from bayesfit.compute.errors import InputError, ModelError, SettingsError, nearest
 from bayesfit.compute.kinds import expect_table
 from bayesfit.data.curves import BASELINE_PRIOR, CONTRAST_PRIOR
@@ -51,15 +52,33 @@ class Problem:
         return self.bins.valid.sum(axis=1)
 
     @property
+    def needed(self) -> int:
+        """Number of parameters of the curve, amplitudes included: so many points a bin must have."""
+        return len(self.posterior.curve_names) + len(self.posterior.marginal)
+
+    @property
     def usable(self) -> Int[np.ndarray, " used"]:
         """Indices of the bins that have points enough for the curve."""
-        needed = len(self.posterior.curve_names) + len(self.posterior.marginal)
-        return np.flatnonzero(self.points >= max(needed, 1))
+        return np.flatnonzero(self.points >= max(self.needed, 1))
 
     @property
     def fitted(self) -> int:
         """How many numbers are inferred in each bin, the amplitudes included."""
         return len(self.posterior.names) + len(self.posterior.marginal)
+
+    def of_bins(self, places: Int[np.ndarray, " chosen"]) -> Problem:
+        """The same problem for the bins at these places alone."""
+
+        def chosen(value: np.ndarray) -> np.ndarray:
+            return value[places] if np.ndim(value) else value
+
+        return replace(
+            self,
+            bins=take(self.bins, places),
+            identity=self.identity[places],
+            fixed={name: chosen(value) for name, value in self.fixed.items()},
+            priors={name: prior.of_bins(places) for name, prior in self.priors.items()},
+        )
 
 
 class Programs(NamedTuple):

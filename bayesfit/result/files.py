@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -16,10 +13,7 @@ import xarray as xr
 from bayesfit.compute.errors import ResultError, SettingsError
 from bayesfit.compute.kinds import Kind, expect_path, expect_result
 from bayesfit.compute.single_precision import as_stored
-from bayesfit.modelling.model import Parameter
 
-PACKAGES = ("bayesfit", "jax", "jaxlib", "numpyro", "optimistix", "arviz", "xarray", "numpy")
-SAMPLED = ("posterior", "sample_stats")
 COMPRESSED = {"zlib": True, "complevel": 4}
 RENAMED = {  # variables and dimensions of results that were saved before, and what they are called now
     "jumped": "independence_accepted",
@@ -28,40 +22,6 @@ RENAMED = {  # variables and dimensions of results that were saved before, and w
     "linked": "pooled",
     "prior_carried": "prior_is_posterior",
 }
-CONVENTION = "rates are Gamma in 1/s: g2 = baseline + contrast * |g1|^2 with g1 = exp(-(rate tau)^beta)"
-
-
-def tree(groups: dict[str, xr.Dataset], data: xr.Dataset, attrs: dict[str, Any]) -> xr.DataTree:
-    """Groups with the bins' coordinates on each, and attributes that netCDF can hold."""
-    coords = {name: data.coords[name] for name in data.coords if data.coords[name].dims == ("q_bin",)}
-    placed = {name: group.assign_coords(coords) for name, group in groups.items()}
-    for name in SAMPLED:
-        placed[name] = placed[name].assign_attrs(_attributes(attrs))
-    built = xr.DataTree.from_dict(placed)
-    built.attrs.update(_attributes(attrs))
-    return built
-
-
-def provenance() -> dict[str, str]:
-    """Versions of the packages that a result depends on."""
-    return {f"{name}_version": version(name) for name in PACKAGES}
-
-
-def describe(parameter: Parameter) -> dict[str, str]:
-    """Attributes of a variable that holds this parameter."""
-    return {"units": parameter.unit or "1", "long_name": parameter.description, "latex": parameter.latex}
-
-
-def _attributes(attrs: dict[str, Any]) -> dict[str, str | int | float]:
-    """Strings and numbers as they are; anything else as JSON."""
-    return {
-        name: value if isinstance(value, str | float) or type(value) is int else json.dumps(value, default=_plain)
-        for name, value in attrs.items()
-    }
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
 def refuse_own_input(output: Path, file: Path, other: str = "file") -> None:

@@ -1,4 +1,4 @@
-"""The result of a fit whose bins have parameters in common: that of single bins, and what they share."""
+"""What a joint fit adds to the result of its bins: what they have in common, how far each is from it, and verdicts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ import jax
 import numpy as np
 import xarray as xr
 
-from bayesfit.data.dependence import Dependence
-from bayesfit.diagnose.joint_verdict import judged
+from bayesfit.diagnose.joint_verdict import Common, judge
+from bayesfit.diagnose.outcome import Outcome, Together
 from bayesfit.diagnose.pooling_check import Checked, Fit, check_pooling
 from bayesfit.modelling.laws import Law
 from bayesfit.posterior.joint import Joint, compiled
 from bayesfit.posterior.joint_prior import prior_draws, prior_tails
 from bayesfit.posterior.pooling_interface import Pooling
-from bayesfit.result.files import describe
-from bayesfit.sample.draws import Draws
-from bayesfit.sample.least_squares import PointEstimate
+from bayesfit.result.tree import Groups, described
 from bayesfit.sample.variational import LARGEST_K
 
 PRIOR_DRAWS = 2000
@@ -28,68 +26,71 @@ RESIDUAL = {"units": "1", "long_name": "distance of the bin from what its poolin
 Arrays = dict[str, np.ndarray]
 
 
-def with_common(
-    result: xr.DataTree,
-    joint: Joint,
-    usable: np.ndarray,
-    points: PointEstimate,
-    draws: Draws,
-    shared: Arrays,
-    across: dict[str, Any],
-) -> xr.DataTree:
-    """The result with what the bins have in common: among its posterior, where shared parameters lose q_bin, or have
-    one value a group, and the laws' parameters join them; group `across` judges these and the fit as a whole;
-    `law_curve` and `law_residuals` hold each pooling over q, and the `usable` bins' distances from it. All groups but the
-    posterior have the bins' `q`."""
-    with jax.enable_x64(True):
-        keys = jax.random.key_data(jax.random.split(jax.random.key(0), PRIOR_DRAWS))
-        prior = {name: np.asarray(array) for name, array in compiled(prior_draws, joint, keys).items()}
-        tails = _tails(joint, shared)
-        checked = _checked(joint, usable, points, draws, shared, result)
-    posterior, common = result["posterior"].dataset, xr.Dataset()
-    for pooling in joint.all_poolings:
-        common = common.merge(_common_of(pooling, shared, prior, posterior))
-    units = {pooling.parameter: posterior[pooling.parameter].attrs.get("units", "1") for pooling in joint.all_poolings}
-    posterior = posterior.drop_vars([name for name in common.data_vars if name in posterior])
-    posterior = posterior.merge(common, combine_attrs="no_conflicts").assign_attrs(posterior.attrs)
-    result["posterior"] = posterior.reset_coords(drop=True)  # `az.summary` takes no q that only some variables have
-    bins = result["diagnostics"].to_dataset()
-    result["diagnostics"] = bins.assign(
-        independence_accepted=xr.full_like(bins.independence_accepted, np.nan)
-    )  # there are no global moves
-    result["across"] = judged(common, prior, tails, checked, result)
-    result["law_curve"] = _curves(checked, units)
-    result["law_residuals"] = _residuals(checked, usable, units, result)
-    described = json.dumps({name: _in_words(spec) for name, spec in across.items()}, sort_keys=True)
-    result.attrs["across"] = described
-    return result
+def with_common(groups: Groups, outcome: Outcome) -> Groups:
+    """The groups of the fitted bins, and what they have in common.
+
+    It joins the posterior, where shared parameters lose q_bin, or have one value per group. Group `across` judges it
+    and the fit as a whole; `law_curve` and `law_residuals` hold each pooling over q, and the bins' distances from it.
+    """
+    together = outcome.together
+    assert together is not None
+    prior, checked = _prior_draws(together.joint), _checked(outcome, together)
+    posterior = groups["posterior"]
+    common = _all_in_common(together, prior, posterior)
+    units = {one.pooling.parameter: posterior[one.pooling.parameter].attrs.get("units", "1") for one in checked}
+    bins = groups["diagnostics"]
+    bins = bins.assign(independence_accepted=xr.full_like(bins.independence_accepted, np.nan))  # no such proposals here
+    labelled = bins.assign_coords(q_bin=outcome.curves.q_bin)
+    tails = _tails(together.joint, together.draws)
+    across = judge(Common(common, prior, tails, checked, labelled, groups["sample_stats"]))
+    across, bins = _as_approximate(across, bins, together.pareto_k) if together.pareto_k is not None else (across, bins)
+    own = posterior.drop_vars([name for name in common.data_vars if name in posterior])
+    return groups | {
+        "posterior": own.merge(common, combine_attrs="no_conflicts"),
+        "diagnostics": bins,
+        "across": _with_dependence(across, together),
+        "law_curve": _curves(checked, units),
+        "law_residuals": _residuals(checked, units),
+    }
 
 
-def called_dependent(result: xr.DataTree, found: Dependence) -> xr.DataTree:
-    """The result whose verdict and reason on the whole say which bins are not independent."""
-    if not found.words:
-        return result
-    across = result["across"].to_dataset()
-    verdict, reason = found.judged(str(across.joint_verdict.item()), str(across.joint_reason.item()))
-    result["across"] = across.assign(joint_verdict=verdict, joint_reason=reason)
-    result.attrs["correlated_bins"] = found.words
-    return result
+def attributes_of(together: Together) -> dict[str, str]:
+    """The attributes of a joint fit's result."""
+    priors = {name: {"family": prior.family, **prior.values} for name, prior in together.priors.items()}
+    attrs = {
+        "across": json.dumps({name: _in_words(spec) for name, spec in together.across.items()}, sort_keys=True),
+        "start": together.start,
+        "priors_in_common": json.dumps(priors, default=float),
+        "fixed_in_common": json.dumps(dict(together.fixed)),
+    }
+    if together.pareto_k is not None:
+        attrs["inference_method"] = "variational inference (SVI), a quick look"
+    return attrs | ({"correlated_bins": together.dependence.words} if together.dependence.words else {})
 
 
-def called_approximate(result: xr.DataTree, k: float) -> xr.DataTree:
-    """The result of a variational fit, named as such: the verdict of every bin that has draws, and the Pareto k."""
-    diagnostics = result["diagnostics"].to_dataset()
-    made = diagnostics.verdict != "unusable_data"
+def _with_dependence(across: xr.Dataset, together: Together) -> xr.Dataset:
+    """The verdict and reason on the whole, with those bins named that are not independent of each other."""
+    if not together.dependence.words:
+        return across
+    verdict, reason = together.dependence.judged(str(across.joint_verdict.item()), str(across.joint_reason.item()))
+    return across.assign(joint_verdict=verdict, joint_reason=reason)
+
+
+def _as_approximate(across: xr.Dataset, bins: xr.Dataset, k: float) -> tuple[xr.Dataset, xr.Dataset]:
+    """Group `across` and the bins' diagnostics of a variational fit: every verdict says "approximate", and no number of
+    convergence is stated."""
     trust = "its means may be used" if k <= LARGEST_K else "do not use it"
     reason = f"a quick look by variational inference, not sampled; Pareto k {k:.2f}: {trust}"
-    diagnostics["verdict"] = diagnostics.verdict.where(~made, "approximate")
-    diagnostics["reason"] = diagnostics.reason.where(~made, reason)
-    result["diagnostics"] = diagnostics
-    across = result["across"].to_dataset().assign(pareto_k=k, joint_verdict="approximate", joint_reason=reason)
+    bins = bins.assign(verdict=xr.full_like(bins.verdict, "approximate"), reason=xr.full_like(bins.reason, reason))
+    across = across.assign(pareto_k=k, joint_verdict="approximate", joint_reason=reason)
     across["verdict"], across["reason"] = xr.full_like(across.verdict, "approximate"), xr.full_like(across.reason, "")
-    result["across"] = across.assign({name: np.nan * across[name] for name in ("r_hat", "ess_bulk", "ess_tail")})
-    result.attrs["inference_method"] = "variational inference (SVI), a quick look"
-    return result
+    return across.assign({name: np.nan * across[name] for name in ("r_hat", "ess_bulk", "ess_tail")}), bins
+
+
+def _prior_draws(joint: Joint) -> Arrays:
+    """Prior draws (draw, ...) of what the bins have in common."""
+    keys = jax.random.key_data(jax.random.split(jax.random.key(0), PRIOR_DRAWS))
+    return {name: np.asarray(array) for name, array in compiled(prior_draws, joint, keys).items()}
 
 
 def _tails(joint: Joint, shared: Arrays) -> dict[str, float]:
@@ -103,15 +104,21 @@ def _tails(joint: Joint, shared: Arrays) -> dict[str, float]:
     return {name: float(value) for name, value in found.items()}
 
 
-def _checked(
-    joint: Joint, usable: np.ndarray, points: PointEstimate, draws: Draws, shared: Arrays, result: xr.DataTree
-) -> list[Checked]:
+def _checked(outcome: Outcome, together: Together) -> list[Checked]:
     """How each pooling fares."""
-    bins = result["diagnostics"].dataset.isel(q_bin=usable)
-    q = bins.q.values.astype(float) if "q" in bins.coords else np.full(usable.size, np.nan)
-    freedom = np.maximum(bins.points.values - len(points.solution.sd), 1)
-    fit = Fit(joint, q, points, freedom, draws, shared)
-    return [check_pooling(pooling, fit) for pooling in joint.all_poolings]
+    curves, fits = outcome.curves, together.fits
+    q = curves.q.values.astype(float) if "q" in curves.coords else np.full(outcome.bins, np.nan)
+    freedom = np.maximum(outcome.problem.points - len(fits.solution.sd), 1)
+    fit = Fit(together.joint, q, fits, freedom, outcome.draws, together.draws)
+    return [check_pooling(pooling, fit) for pooling in together.joint.all_poolings]
+
+
+def _all_in_common(together: Together, prior: Arrays, posterior: xr.Dataset) -> xr.Dataset:
+    """What the bins have in common (chain, draw), or (chain, draw, group), pooling by pooling."""
+    common = xr.Dataset()
+    for pooling in together.joint.all_poolings:
+        common = common.merge(_common_of(pooling, together.draws, prior, posterior))
+    return common
 
 
 def _common_of(pooling: Pooling, shared: Arrays, prior: Arrays, posterior: xr.Dataset) -> xr.Dataset:
@@ -124,7 +131,7 @@ def _common_of(pooling: Pooling, shared: Arrays, prior: Arrays, posterior: xr.Da
     own = {"units": posterior[pooling.parameter].attrs.get("units", "1")}
     for parameter in pooling.parameters:
         if parameter.name in shared and np.ptp(prior[parameter.name]) > 0:  # not fixed
-            attrs = describe(parameter) | (own if parameter.name in pooling.in_own_unit else {})
+            attrs = described(parameter) | (own if parameter.name in pooling.in_own_unit else {})
             found[parameter.name] = (("chain", "draw"), shared[parameter.name], attrs)
     return found
 
@@ -142,23 +149,21 @@ def _curves(checked: list[Checked], units: dict[str, str]) -> xr.Dataset:
     return group.assign_coords(q=("point", checked[0].q, {"units": "1/angstrom"}))
 
 
-def _residuals(checked: list[Checked], usable: np.ndarray, units: dict[str, str], result: xr.DataTree) -> xr.Dataset:
-    """Each bin's distance NAME from what its pooling says, NAME_law, and the bin's own value, freed from the pooling,
-    NAME_own with its 95 % interval, NAME_own_lower and NAME_own_upper (q_bin)."""
-    coords = {str(name): coord for name, coord in result["diagnostics"].coords.items() if coord.dims == ("q_bin",)}
-    group = xr.Dataset(coords=coords)
+def _residuals(checked: list[Checked], units: dict[str, str]) -> xr.Dataset:
+    """Each bin's distance NAME from what its pooling says, NAME_law, and the bin's own value, at the maximum of its
+    profile likelihood, NAME_own with its 95 % interval, NAME_own_lower and NAME_own_upper (q_bin)."""
+    group = xr.Dataset()
     for one in checked:
         name = one.pooling.parameter
         arrays = {"": one.residual, "_law": one.common}
         arrays |= dict(zip(("_own", "_own_lower", "_own_upper"), one.own, strict=True))
         for suffix, array in arrays.items():
-            whole = np.full(group.sizes["q_bin"], np.nan)
-            whole[usable] = array
-            group[name + suffix] = ("q_bin", whole, {"units": units[name]} if suffix else RESIDUAL)
+            group[name + suffix] = ("q_bin", np.asarray(array, float), {"units": units[name]} if suffix else RESIDUAL)
     return group
 
 
 def _in_words(spec: Any) -> Any:
+    """How a parameter is pooled, as JSON holds it."""
     if isinstance(spec, Law):
         return spec.name
     return getattr(spec, "__name__", None) or (

@@ -1,0 +1,146 @@
+"""A joint fit: parameters are pooled across the bins, which then have one posterior and are sampled together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int
+
+from bayesfit.compute.devices import TRACING
+from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.work import Report, Stop, stop_on_signal
+from bayesfit.data.dependence import warned_of
+from bayesfit.diagnose.outcome import Outcome, Together
+from bayesfit.modelling.priors import Prior, one_number, parse_common
+from bayesfit.modelling.settings import FitSettings
+from bayesfit.posterior.joint import Joint, joint_posterior
+from bayesfit.posterior.pooling import check_choices, check_poolings, parse_across
+from bayesfit.posterior.pooling_interface import Pooling
+from bayesfit.posterior.prepare import Problem
+from bayesfit.posterior.trial import check_density
+from bayesfit.sample import least_squares
+from bayesfit.sample.draws import Draws
+from bayesfit.sample.joint_nuts import joint_target, sample_joint
+from bayesfit.sample.joint_starts import find_start
+from bayesfit.sample.preconditioner import Start
+from bayesfit.sample.variational import approximate
+
+OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups that know nothing of what bins have in common
+
+Given = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """How parameters are pooled: as the user says it, `across`; the `poolings`; and the `priors` and `fixed` values of
+    what the bins have in common."""
+
+    across: Given
+    poolings: tuple[Pooling, ...]
+    priors: Mapping[str, Prior]
+    fixed: Mapping[str, float]
+
+    @classmethod
+    def parse(cls, curves: xr.Dataset, across: Given, priors: Given, fixed: Given) -> Pooled:
+        """Read the user's choices.
+
+        Raises:
+            SettingsError: a choice that cannot be.
+        """
+        poolings = parse_across(across, curves)
+        check_choices(poolings, priors, fixed)
+        names = {parameter.name for pooling in poolings for parameter in pooling.parameters}
+        own_priors = {name: parse_common(prior, name) for name, prior in priors.items() if name in names}
+        values = {name: one_number(value, f"fixed.{name}") for name, value in fixed.items() if name in names}
+        return cls(across, poolings, own_priors, values)
+
+    def without_common(self, given: Given) -> dict[str, Any]:
+        """The user's priors or fixed values of the bins' own parameters alone."""
+        names = {parameter.name for pooling in self.poolings for parameter in pooling.parameters}
+        return {name: value for name, value in given.items() if name not in names}
+
+    def check(self, problem: Problem) -> None:
+        """Refuse to pool what is no parameter of the bins.
+
+        Raises:
+            SettingsError: names it.
+        """
+        check_poolings(self.poolings, (*problem.posterior.names, *problem.posterior.marginal))
+
+    def of_bins(self, places: Int[np.ndarray, " chosen"]) -> Pooled:
+        """The same for the bins at these places alone."""
+        return replace(self, poolings=tuple(pooling.of_bins(places) for pooling in self.poolings))
+
+
+def check_settings(across: Given, settings: FitSettings) -> None:
+    """Refuse settings that do not go with pooled parameters, or not without them.
+
+    Raises:
+        SettingsError: says which.
+    """
+    if single := [name for name in settings.include if name in OF_ONE_BIN]:
+        remedy = "Leave it out, or leave out across"
+        raise SettingsError(f"{single[0]!r} is of the prior of a single bin", field="include", remedy=remedy)
+    if not across and settings.method != "nuts":
+        remedy = "Give across, or take point_estimate"
+        raise SettingsError(f"{settings.method!r} is for joint fits", field="method", remedy=remedy)
+
+
+def fit_together(pooled: Pooled, before: Outcome, report: Report) -> Outcome:
+    """Estimate every bin by itself, then sample all bins together.
+
+    A warning about bins that are not independent points at the caller of `fit`, four frames up.
+    """
+    dependent = warned_of(before.curves, stacklevel=4)
+    with stop_on_signal() as stop:
+        joint, found = _estimated(pooled, before, report, stop)
+        hierarchical = any(pooling.hierarchical for pooling in pooled.poolings)
+        fits = found.least_squares
+        assert fits is not None
+        start = find_start(joint, fits, hierarchical, before.settings.chains, before.settings.seed)
+        check_density(start.potential, before.problem)
+        draws, shared, k = _sampled(joint, start, before, report, stop)
+    together = Together(pooled.across, joint, fits, shared, start.how, pooled.priors, pooled.fixed, dependent, k)
+    return replace(found, lowest_potential=_lowest(draws.stats["potential"]), draws=draws, together=together)
+
+
+def _estimated(pooled: Pooled, before: Outcome, report: Report, stop: Stop) -> tuple[Joint, Outcome]:
+    """The joint posterior, and the outcome with the bins' least-squares fits.
+
+    Raises:
+        KeyboardInterrupt: the user wished to stop before all bins had one.
+    """
+    problem = before.problem
+    with TRACING:
+        joint = joint_posterior(problem, problem.bins, pooled.poolings, pooled.priors, pooled.fixed)
+    points = least_squares.point_estimates(problem.posterior, problem.bins, before.keys, report, stop)
+    if stop.asked:
+        raise KeyboardInterrupt
+    found = replace(before, points=points)
+    solution = least_squares.with_scaled_errors(points, problem.posterior, problem.points).solution
+    with TRACING:
+        return joint.with_fits(solution.values, solution.sd), found
+
+
+def _sampled(
+    joint: Joint, start: Start, before: Outcome, report: Report, stop: Stop
+) -> tuple[Draws, dict[str, np.ndarray], float | None]:
+    """Draws of the bins' parameters and of what they have in common; and the Pareto k, None unless they are those of a
+    variational fit."""
+    settings = before.settings
+    target = joint_target(joint, before.keys, settings.seed)
+    if settings.method == "svi":
+        return approximate(target, start, settings.draws, report)
+    draws, shared = sample_joint(target, start, before.schedule, report, stop)
+    return draws, shared, None
+
+
+def _lowest(potential: Float[np.ndarray, "q_bin chain draw"]) -> Float[np.ndarray, " q_bin"]:
+    """For each bin the lowest of the chains' mean potentials."""
+    made = np.isfinite(potential)
+    mean = np.where(made, potential, 0.0).sum(axis=2) / np.maximum(made.sum(axis=2), 1)
+    return np.where(made.any(axis=2), mean, np.inf).min(axis=1)

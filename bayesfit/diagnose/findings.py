@@ -1,0 +1,50 @@
+"""What is known of one bin after sampling: the record that its verdict is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+OfDraws = Float[np.ndarray, "chain draw"]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is known of one bin after sampling.
+
+    `draws`: parameter name to draws; `convergence`: their worst R-hat, bulk and tail effective sample size, NaN where
+    there are too few draws; `potential`, `n_steps`, `diverging`, `independence_accepted`: statistics of each
+    transition; `mode_potential`: the lowest potential seen before; `sampled`: number of sampled coordinates;
+    `prior_quantiles`: parameter name to evenly spaced quantiles of its prior; `prior_tails`: parameter name to the
+    prior's probability of a value as far out as the median draw; `noise`: name of the noise model; `scores`: normal
+    scores of the residuals of the valid points; `speckle_log_ratio`: see `predictive_checks`, NaN without delays;
+    `chi2`: sum of squares of the residuals from the posterior mean curve, in stated errors; `tau` of the valid points,
+    has unit s where these are `delays`; `tau_min`: from which delay on the curve fits, where only the first delays are
+    off, else 0; `free`: number of free parameters of the curve; `contrast`, `contrast_sd`: the least-squares contrast
+    and its standard error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for.
+    """
+
+    draws: dict[str, OfDraws]
+    convergence: tuple[float, float, float]
+    potential: OfDraws
+    n_steps: Int[np.ndarray, "chain draw"]
+    diverging: Bool[np.ndarray, "chain draw"]
+    independence_accepted: Bool[np.ndarray, "chain draw"]
+    mode_potential: float
+    sampled: int
+    prior_quantiles: dict[str, Float[np.ndarray, " quantile"]]
+    prior_tails: dict[str, float]
+    noise: str
+    scores: Float[np.ndarray, "draw point"]
+    speckle_log_ratio: float
+    chi2: float
+    tau: Float[np.ndarray, " point"]
+    delays: bool
+    tau_min: float
+    free: int
+    contrast: float
+    contrast_sd: float
+    max_tree_depth: int
+    wanted: int

@@ -1,0 +1,85 @@
+"""What a fit found: the record that the sampling stages fill, and that verdicts and results read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Shaped, UInt32
+
+from bayesfit.compute.keys import bin_keys
+from bayesfit.data.dependence import Dependence
+from bayesfit.modelling.priors import Prior
+from bayesfit.modelling.settings import FitSettings
+from bayesfit.posterior.joint import Joint
+from bayesfit.posterior.prepare import Problem
+from bayesfit.sample.draws import Draws, Schedule
+from bayesfit.sample.least_squares import PointEstimate, with_scaled_errors
+
+
+@dataclass(frozen=True)
+class Together:
+    """What a joint fit found beside the bins' own parameters.
+
+    `across`: how the user pools parameters; `joint`: the posterior of all bins; `fits`: their least-squares fits with
+    standard errors scaled by the residuals; `draws` of what the bins have in common, (chain, draw) or (chain, draw,
+    group); `start`: in words, where the chains began; `priors`, `fixed`: those of what the bins have in common;
+    `dependence`: which bins are not independent of each other; `pareto_k`: how far off a variational fit is, None
+    where chains were run.
+    """
+
+    across: Mapping[str, Any]
+    joint: Joint
+    fits: PointEstimate
+    draws: dict[str, Shaped[np.ndarray, "chain draw *group"]]
+    start: str
+    priors: Mapping[str, Prior]
+    fixed: Mapping[str, float]
+    dependence: Dependence
+    pareto_k: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a fit found, in bins that all have points enough for the curve.
+
+    `curves` and `problem` are those of these bins alone; `keys` key their random numbers; `points`: the least-squares
+    fits, None before they are made; `lowest_potential`: the lowest potential seen before the kept draws, or of any
+    chain of a joint fit; `draws`: what was sampled; `together`: what a joint fit found beside.
+    """
+
+    curves: xr.Dataset
+    problem: Problem
+    settings: FitSettings
+    keys: UInt32[np.ndarray, "q_bin 2"]
+    points: PointEstimate | None
+    lowest_potential: Float[np.ndarray, " q_bin"]
+    draws: Draws
+    together: Together | None = None
+
+    @classmethod
+    def before(cls, curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:
+        """The outcome of these bins before anything is fitted."""
+        keys = bin_keys(settings.seed, problem.identity)
+        return cls(curves, problem, settings, keys, None, np.zeros(len(keys)), Draws.none_of(len(keys)))
+
+    @property
+    def bins(self) -> int:
+        """The number of bins."""
+        return len(self.keys)
+
+    @property
+    def schedule(self) -> Schedule:
+        """How each chain runs."""
+        s = self.settings
+        return Schedule(s.chains, s.draws, s.warmup, s.target_accept, s.target_ess)
+
+    @property
+    def least_squares(self) -> PointEstimate | None:
+        """The least-squares fits, their standard errors scaled by the residuals where the noise has a scale."""
+        if self.points is None:
+            return None
+        return with_scaled_errors(self.points, self.problem.posterior, self.problem.points)

@@ -1,0 +1,142 @@
+"""The rules that name every verdict: on a bin, on a parameter that bins have in common, on a joint fit, on a law.
+
+All four are described by one record, `Case`, and weighed by one table, `RULES`. The first rule that applies names the
+verdict; the words of all that apply are its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ACCEPTED, LEAST_ESS
+
+LEAST_CONTRACTION = 0.75
+LEAST_P = 5e-3  # p-value of a check, below which it has failed
+
+VERDICTS = {
+    "ok": "converged, identified, and the curve fits",
+    "poor_mixing": "the chains have not converged",
+    "multimodal": "separate sets of parameters explain the data",
+    "prior_conflict": "the posterior of some parameter lies in the far tail of its prior",
+    "not_identified": "the data hardly narrow the prior of some parameter",
+    "misfit": "curve and noise model together do not describe the data",
+    "unusable_data": "too few valid points",
+    "interrupted": "stopped before all draws were made",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the rules look at. A field that is left out makes no rule apply.
+
+    `points`, `needed`: valid points of a bin, and parameters of its curve; `made`, `wanted`: draws of each chain;
+    `r_hat`, `ess_bulk`, `ess_tail`: the worst of all parameters, NaN where there are too few draws; `unconverged`: in
+    words, whose R-hat is too large; `separate`: whether chains lie apart from each other; `transitions`, `divergences`,
+    `deep_trees`: how many transitions were kept, diverged, and reached the largest tree depth; `accepted`: share of
+    accepted independence proposals; `excess`: mean potential of the worst chain above the lowest seen, with its
+    `largest_excess`, and whether all potentials are finite; `misfits`, `conflicts`: in words, what does not fit, and
+    which parameters are in conflict with their priors; `contractions`: parameter name to contraction; `modes`: in
+    words, where mixed chains have two modes.
+    """
+
+    points: int = 1
+    needed: int = 1
+    made: int = 0
+    wanted: int = 0
+    r_hat: float = 1.0
+    ess_bulk: float = np.inf
+    ess_tail: float = np.inf
+    unconverged: str = ""
+    separate: bool = False
+    transitions: int = 0
+    divergences: int = 0
+    deep_trees: int = 0
+    accepted: float = 1.0
+    excess: float = 0.0
+    largest_excess: float = np.inf
+    finite: bool = True
+    misfits: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+    contractions: Mapping[str, float] = field(default_factory=dict)
+    modes: str = ""
+
+    @property
+    def ess(self) -> float:
+        """The smaller effective sample size; NaN where one is."""
+        return float(np.min([self.ess_bulk, self.ess_tail]))
+
+    @property
+    def mixed(self) -> bool:
+        """Whether R-hat is as it should be."""
+        return self.r_hat <= LARGEST_RHAT
+
+    @property
+    def convergence(self) -> str:
+        """R-hat and effective sample size in words."""
+        return f"R-hat {self.r_hat:.3f}, ESS {self.ess:.0f}"
+
+    @property
+    def hardly_narrowed(self) -> list[str]:
+        """The parameters whose prior the data hardly narrow, each with its contraction."""
+        low = {name: value for name, value in self.contractions.items() if value < LEAST_CONTRACTION}
+        return [f"{name} (contraction {value:.2f})" for name, value in low.items()]
+
+
+class Rule(NamedTuple):
+    """A verdict, when it applies, and its reason in words."""
+
+    verdict: str
+    applies: Callable[[Case], bool]
+    words: Callable[[Case], str]
+
+
+def _too_few_points(case: Case) -> str:
+    return f"{case.points} valid points for {case.needed} parameters" if case.points else "no valid points"
+
+
+def _large_r_hat(case: Case) -> str:
+    return f"R-hat {case.r_hat:.3f} > {LARGEST_RHAT}" + (f" ({case.unconverged})" if case.unconverged else "")
+
+
+RULES = (
+    Rule("unusable_data", lambda c: c.points < max(c.needed, 1), _too_few_points),
+    Rule("interrupted", lambda c: c.made < c.wanted, lambda c: f"{c.made} of {c.wanted} draws were made"),
+    Rule("multimodal", lambda c: not c.mixed and c.separate, _large_r_hat),
+    Rule("poor_mixing", lambda c: not c.mixed and not c.separate, _large_r_hat),
+    Rule("poor_mixing", lambda c: not c.ess >= LEAST_ESS, lambda c: f"ESS {c.ess:.0f} < {LEAST_ESS:.0f}"),
+    Rule(
+        "poor_mixing",
+        lambda c: c.divergences > LARGEST_DIVERGENT_SHARE * c.transitions,
+        lambda c: f"{c.divergences} of {c.transitions} transitions diverged",
+    ),
+    Rule(
+        "poor_mixing",
+        lambda c: c.deep_trees > LARGEST_DEEP_SHARE * c.transitions and c.accepted < LEAST_ACCEPTED,
+        lambda c: f"{c.deep_trees} of {c.transitions} trees reached their largest depth",
+    ),
+    Rule(
+        "poor_mixing",
+        lambda c: not c.excess <= c.largest_excess or not c.finite,
+        lambda c: f"a chain lies {c.excess:.1f} above the best potential seen",
+    ),
+    Rule("misfit", lambda c: bool(c.misfits), lambda c: "; ".join(c.misfits)),
+    Rule("prior_conflict", lambda c: bool(c.conflicts), lambda c: "; ".join(c.conflicts)),
+    Rule(
+        "not_identified",
+        lambda c: bool(c.hardly_narrowed),
+        lambda c: f"the data hardly narrow the prior: {', '.join(c.hardly_narrowed)}",
+    ),
+    Rule("multimodal", lambda c: bool(c.modes), lambda c: c.modes),
+)
+
+
+def weigh(case: Case) -> tuple[str, str]:
+    """The verdict on a case, "ok" where no rule applies, and its reason."""
+    found = [rule for rule in RULES if rule.applies(case)]
+    if not found:
+        return "ok", case.convergence
+    return found[0].verdict, "; ".join(rule.words(case) for rule in found)

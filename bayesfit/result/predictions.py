@@ -1,0 +1,111 @@
+"""What the draws of a posterior predict of the data: mean curves with bands, normal scores of the residuals; and how
+far out in its prior each parameter lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, Int
+
+from bayesfit.compute.devices import FEW, Spread, devices_for, named, stream, take
+from bayesfit.diagnose.interval import ENDS
+from bayesfit.diagnose.outcome import Outcome
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
+
+BINS = 16  # on each device side by side
+DRAWS = 200  # of each bin, evenly thinned
+TAILS_OF = 10  # draws, of which one is looked at for how far out in its prior it lies
+BAND = ("mean", "lower", "upper", "sigma")
+
+Values = dict[str, Float[np.ndarray, "bin draw"]]
+
+
+class Predictions(NamedTuple):
+    """What the draws predict of the data.
+
+    `band` (q_bin, tau): the posterior mean curve, its central 95 % band, and the mean sigma of a point. By the place of
+    the bin, of those that have draws: `scores`, the normal scores of the residuals of its valid points; `tails`, the
+    prior's probability of a value as far out as the median draw, of each parameter of the curve.
+    """
+
+    band: xr.Dataset
+    scores: dict[int, Float[np.ndarray, "draw point"]]
+    tails: dict[int, dict[str, float]]
+
+
+class _Predicted(NamedTuple):
+    """The predictions for one bin, with its padded delays; `summaries` are those named in `BAND`."""
+
+    summaries: Float[Array | np.ndarray, "4 tau"]
+    scores: Float[Array | np.ndarray, "draw tau"]
+    tails: Mapping[str, Float[Array | np.ndarray, ""]]
+
+
+def predictions_of(outcome: Outcome) -> Predictions:
+    """The predictions for every bin; NaN in the band, and nothing else, where a bin has no draws."""
+    valid = outcome.curves.valid.values
+    arrays = np.full((len(BAND), *valid.shape), np.nan)
+    scores: dict[int, np.ndarray] = {}
+    tails: dict[int, dict[str, float]] = {}
+    for place, found in _predicted(outcome) if outcome.draws.values else ():
+        arrays[:, place] = found.summaries[:, : valid.shape[1]]
+        scores[place] = np.asarray(found.scores)[:, : valid.shape[1]][:, valid[place]]
+        tails[place] = {name: float(tail) for name, tail in found.tails.items()}
+    band = xr.Dataset({name: (("q_bin", "tau"), array) for name, array in zip(BAND, arrays, strict=True)})
+    return Predictions(band, scores, tails)
+
+
+def _predicted(outcome: Outcome) -> Iterator[tuple[int, _Predicted]]:
+    """The place of each bin that has draws, and the predictions for it."""
+    draws, bins = outcome.draws, outcome.problem.bins
+    sampled = np.flatnonzero(draws.done > 0)
+
+    def arguments(index: np.ndarray) -> tuple[Bin, Values]:
+        index = sampled[index]
+        return take(bins, index), {
+            name: _thinned(array[index], draws.done[index]) for name, array in draws.values.items()
+        }
+
+    devices = devices_for(sampled.size, FEW)
+    program = _program(outcome.problem.posterior)
+    for index, part in stream(program, sampled.size, BINS, devices, arguments):
+        for row, place in enumerate(sampled[index]):
+            yield int(place), jax.tree.map(lambda array, row=row: array[row], part)
+
+
+def _thinned(
+    array: Float[np.ndarray, "bin chain draw"], made: Int[np.ndarray, " bin"]
+) -> Float[np.ndarray, "bin thinned"]:
+    """About `DRAWS` draws of each bin, evenly over chains and the `made` draws of each."""
+    picks = []
+    for row, count in zip(array, made, strict=True):
+        flat = row[:, :count].ravel()
+        picks.append(flat[np.linspace(0, flat.size - 1, max(DRAWS, array.shape[1])).astype(int)])
+    return np.array(picks)
+
+
+@lru_cache(maxsize=32)
+def _program(posterior: Posterior) -> Spread:
+    """The program of the predictions: (bin, parameter name to draws) to `_Predicted`."""
+
+    def at(bin: Bin, values: dict[str, Float[Array, ""]]) -> tuple[Array, Array, Array]:
+        mean, scatter = posterior.mean(values, bin), posterior.scatter_at(values, bin)
+        return mean, scatter.sigma(bin), scatter.scores(bin.y - mean * bin.inverse_error, bin)
+
+    def one(bin: Bin, values: dict[str, Float[Array, " draw"]]) -> _Predicted:
+        means, sigmas, scores = jax.vmap(lambda v: at(bin, v))(values)
+        lower, upper = jnp.quantile(means, jnp.array(ENDS), axis=0)
+        some = {name: draws[::TAILS_OF] for name, draws in values.items()}
+        tails = jax.vmap(lambda v: posterior.prior_tails(v, bin))(some)
+        medians = {name: jnp.median(tail) for name, tail in tails.items()}
+        summaries = jnp.stack([jnp.mean(means, axis=0), lower, upper, jnp.mean(sigmas, axis=0)])
+        return _Predicted(summaries, scores, medians)
+
+    return Spread(one, named("fitted", posterior.identity))

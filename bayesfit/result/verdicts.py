@@ -1,0 +1,122 @@
+"""Gathers what is known of each bin after a fit, and has it judged."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from bayesfit.diagnose.contraction import LEVELS, prior_quantiles
+from bayesfit.diagnose.findings import Findings
+from bayesfit.diagnose.first_delays import first_good_delays
+from bayesfit.diagnose.outcome import Outcome
+from bayesfit.diagnose.predictive_checks import speckle_log_ratio
+from bayesfit.diagnose.verdict import Verdict, judge
+from bayesfit.result.predictions import Predictions
+from bayesfit.sample.least_squares import PointEstimate
+
+AT_ONCE = 64  # bins, in arrays of log likelihoods
+
+OfBins = Float[np.ndarray, " q_bin"]
+
+
+class _OfAllBins(NamedTuple):
+    """What is computed of all bins at once: evenly spaced quantiles of each parameter's prior, the log ratio of
+    `speckle_log_ratio`, the first delays that are good, the sum of squared residuals from the posterior mean curve, and
+    the least-squares contrast with its standard error."""
+
+    prior_quantiles: dict[str, Float[np.ndarray, "q_bin quantile"]]
+    log_ratio: OfBins
+    tau_min: OfBins
+    chi2: OfBins
+    contrast: OfBins
+    contrast_sd: OfBins
+
+
+def verdicts_of(outcome: Outcome, predictions: Predictions) -> list[Verdict]:
+    """The verdict on every bin, in order."""
+    points = outcome.least_squares
+    if points is None:
+        return []
+    solution, unknown = points.solution, np.full(outcome.bins, np.nan)
+    fitted = "contrast" in solution.sd
+    found = _OfAllBins(
+        _prior_quantiles(outcome, points),
+        _speckle_log_ratio(outcome, predictions),
+        first_good_delays(outcome.problem, outcome.keys, predictions.scores if _delays(outcome) else {}),
+        _chi2(outcome, predictions),
+        np.asarray(solution.values["contrast"]) if fitted else unknown,
+        np.asarray(solution.sd["contrast"]) if fitted else unknown,
+    )
+    return [judge(_findings(outcome, predictions, found, place)) for place in range(outcome.bins)]
+
+
+def _delays(outcome: Outcome) -> bool:
+    """Whether the data are of delays, not of any x."""
+    return bool(outcome.curves.attrs.get("delays", 1))
+
+
+def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, place: int) -> Findings:
+    """The findings of the bin at this place."""
+    curves, draws, posterior = outcome.curves, outcome.draws, outcome.problem.posterior
+    made, valid = int(draws.done[place]), curves.valid.values[place]
+    names = [*posterior.names, *posterior.marginal]
+    nothing = np.zeros((1, 0))
+    stats = {
+        name: draws.stats[name][place][:, :made] if name in draws.stats else nothing
+        for name in ("potential", "n_steps", "diverging", "independence_accepted")
+    }
+    return Findings(
+        draws={name: draws.values[name][place][:, :made] for name in names} if draws.values else {},
+        convergence=tuple(draws.convergence[place]),
+        **stats,
+        mode_potential=float(outcome.lowest_potential[place]),
+        sampled=len(posterior.names),
+        prior_quantiles={name: quantiles[place] for name, quantiles in found.prior_quantiles.items()},
+        prior_tails=predictions.tails.get(place, {}),
+        noise=posterior.noise.name,
+        scores=predictions.scores.get(place, np.zeros((0, int(valid.sum())))),
+        speckle_log_ratio=float(found.log_ratio[place]),
+        chi2=float(found.chi2[place]),
+        tau=curves.tau.values[valid],
+        delays=_delays(outcome),
+        tau_min=float(found.tau_min[place]),
+        free=outcome.problem.needed,
+        contrast=float(found.contrast[place]),
+        contrast_sd=float(found.contrast_sd[place]),
+        max_tree_depth=int(draws.tree_depth[place]),
+        wanted=outcome.settings.draws,
+    )
+
+
+def _chi2(outcome: Outcome, predictions: Predictions) -> OfBins:
+    """The sum of squared residuals of each bin from its posterior mean curve, in stated errors."""
+    curves = outcome.curves
+    rows = zip(
+        curves.g2.values, predictions.band["mean"].values, curves.g2_err.values, curves.valid.values, strict=True
+    )
+    return np.array([np.sum(((g2 - mean)[valid] / err[valid]) ** 2) for g2, mean, err, valid in rows])
+
+
+def _speckle_log_ratio(outcome: Outcome, predictions: Predictions) -> OfBins:
+    """What `speckle_log_ratio` says of the mean scores of each bin; NaN for data without delays."""
+    if not _delays(outcome):
+        return np.full(outcome.bins, np.nan)
+    valid = outcome.curves.valid.values
+    means = np.zeros(valid.shape)
+    tau = outcome.problem.bins.tau[0, : valid.shape[1]]
+    for place, score in predictions.scores.items():
+        means[place, valid[place]] = score.mean(axis=0)
+    parts = (slice(first, first + AT_ONCE) for first in range(0, len(means), AT_ONCE))
+    return np.concatenate([speckle_log_ratio(means[part], valid[part], tau) for part in parts])
+
+
+def _prior_quantiles(outcome: Outcome, points: PointEstimate) -> dict[str, Float[np.ndarray, "q_bin quantile"]]:
+    """Evenly spaced quantiles of the prior of every parameter of the curve, or of the prior with which verdicts compare
+    the posterior."""
+    problem, posterior = outcome.problem, outcome.problem.posterior
+    sampled = {name: prior_quantiles(values) for name, values in points.prior_values.items()}
+    sampled |= {name: posterior.amplitude_prior_quantiles(name, LEVELS, problem.bins) for name in posterior.marginal}
+    compared = {name: prior.compared for name, prior in problem.priors.items() if prior.compared is not None}
+    return sampled | {name: prior_quantiles(draws) for name, draws in compared.items()}
