@@ -139,7 +139,7 @@ def check_sequential(problem: Problem, poolings: tuple[Pooling, ...]) -> None:
     for pooling in poolings:
         if pooling.hierarchical or pooling.groups is not None:
             raise SettingsError(
-                f"{pooling.parameter!r} has values of bins or groups that scatter, which are no prior for the next dataset",
+                f"{pooling.parameter!r} has values of bins or groups that scatter, no prior for the next dataset",
                 field="sequential_prior",
                 remedy="Take 'shared' or a law without scatter, or leave it out",
             )
