@@ -21,7 +21,7 @@ from bayesfit.modelling.laws import get_law
 from bayesfit.modelling.noise import get_noise
 from bayesfit.modelling.settings import assigned, load_settings
 from bayesfit.posterior.pooling import parse_across
-from bayesfit.result.specimen import parse_known
+from bayesfit.result.specimen import parse_quantity
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -104,7 +104,7 @@ def test_settings_files_are_accepted(page, project):
 
 def check_known(name, given):
     if given != "water":
-        parse_known(given, name)
+        parse_quantity(given, name)
 
 
 def commands():

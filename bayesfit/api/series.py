@@ -45,7 +45,8 @@ def series(
         model: as for `fit`.
         names: of the datasets, numbers (temperatures, ages) or words; by default those of their files.
         sequential_prior: None: every dataset is fitted by itself. A number of 1 or more: where a bin's verdict is "ok",
-            its posterior is its prior in the next dataset, with all sd on the unconstrained scale times this number; the widening says how much the specimen may change from step to step. The posterior is matched
+            its posterior is its prior in the next dataset, with all standard deviations on the unconstrained scale
+            times this number; the widening says how much the specimen may change from step to step. Each is matched
             by independent normals there, wide enough to be nowhere narrower than it. Bins that are not "ok" have
             normals of the mean and sd of their original priors beside such bins, and where no bin is "ok" those
             priors themselves, as parameters of the noise always do. In joint fits (`across`) what the bins have in

@@ -13,7 +13,7 @@ from bayesfit.api.hydrodynamics import WATER_RANGE, hydrodynamic_radius, viscosi
 from bayesfit.compute.errors import BayesfitWarning, nearest
 from bayesfit.compute.kinds import expect_result
 from bayesfit.result.datasets import is_series, joined, one_dataset
-from bayesfit.result.specimen import Known, parse_known
+from bayesfit.result.specimen import GivenQuantity, parse_quantity
 from bayesfit.result.units import conversion, how_to_state
 
 GIVEN = ("temperature", "viscosity", "radius")
@@ -27,7 +27,7 @@ COEFFICIENTS = ("D0", "D")  # where there are both, as in a joint fit with such 
 UNIT = "angstrom^2/s"
 COLDEST = 150.0  # K; no liquid that is looked at by light or X-rays is colder, and Celsius never reads as much
 SMALLEST = 0.1  # nm, an atom's radius
-Specimen = dict[str, Known | str]
+Specimen = dict[str, GivenQuantity | str]
 
 
 def stokes_einstein(
@@ -122,7 +122,7 @@ def parse_specimen(given: Mapping[str, Any], stated: Mapping[str, Any], file: An
             raise InputError("is not given, and the data do not state it", file=file, field=name, remedy=remedy)
         value = given.get(name, stated.get(name))
         water = name == "viscosity" and isinstance(value, str) and value.strip() == "water"
-        specimen[name] = "water" if water else parse_known(value, name)
+        specimen[name] = "water" if water else parse_quantity(value, name)
     _check_kelvin(specimen)
     return specimen
 
@@ -130,7 +130,7 @@ def parse_specimen(given: Mapping[str, Any], stated: Mapping[str, Any], file: An
 def _check_kelvin(specimen: Specimen) -> None:
     """Refuse temperatures in degrees Celsius, and water where it is no liquid."""
     temperature = specimen["temperature"]
-    assert isinstance(temperature, Known)
+    assert isinstance(temperature, GivenQuantity)
     draws = temperature.draws((1000,), 0)
     if np.median(draws) < COLDEST:
         raise SettingsError(
@@ -179,9 +179,9 @@ def _values(specimen: Specimen, diffusion: xr.DataArray, seed: int) -> dict[str,
     shape = (diffusion.sizes["chain"], diffusion.sizes["draw"])
     coords = {name: diffusion.coords[name] for name in ("chain", "draw") if name in diffusion.coords}
     values: dict[str, xr.DataArray] = {}
-    for name, known in specimen.items():
-        if isinstance(known, Known):
-            draws = known.draws(shape, seed)
+    for name, given in specimen.items():
+        if isinstance(given, GivenQuantity):
+            draws = given.draws(shape, seed)
             values[name] = xr.DataArray(draws, coords, ("chain", "draw")) if draws.ndim else xr.DataArray(draws)
         else:
             values[name] = viscosity_of_water(values["temperature"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
+from bayesfit.diagnose.interval import central_interval
 from bayesfit.result.summary import common_rows, of_bins, summary
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def derived_lines(result: xr.DataTree) -> list[str]:
     lines = []
     for name, array in result["posterior"].data_vars.items():
         if "q_bin" not in array.dims and name not in sampled:
-            low, median, high = np.nanquantile(array.values, [0.025, 0.5, 0.975])
+            low, median, high = central_interval(array.values)
             lines.append(f"{_heading(result, str(name))}: {interval(median, low, high)}".replace("\\[", "["))
     return lines
 
@@ -177,7 +178,7 @@ def law_table(fitted: xr.DataTree) -> Table:
     shown.add_column("median (95 % interval)", justify="right", no_wrap=True)
     shown.add_column("what it is")
     for name, array in posterior.data_vars.items():
-        low, median, high = np.quantile(array.values, [0.025, 0.5, 0.975])
+        low, median, high = central_interval(array.values)
         heading = _heading(fitted, str(name))
         shown.add_row(heading, interval(median, low, high), escape(array.attrs.get("long_name", "")))
     return shown

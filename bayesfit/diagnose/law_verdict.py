@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from bayesfit.diagnose.contraction import contraction, prior_quantiles
-from bayesfit.diagnose.interval import interval
+from bayesfit.diagnose.interval import central_interval
 from bayesfit.diagnose.residual_checks import numbers_of, refuted
 from bayesfit.diagnose.rules import Case, weigh
 from bayesfit.modelling.law import law_refuted
@@ -140,7 +140,7 @@ def _convergence(fit: LawFit) -> dict[str, float]:
 
 def _scatter_in_words(scatter: OfDraws, bins: Bins) -> str:
     """How far bins scatter about the law: in % where the law is of the logarithm, and in their own widths."""
-    low, middle, high = interval(scatter)
+    low, middle, high = central_interval(scatter)
     factor, unit = (100.0, " %") if bins.logarithmic else (1.0, "")
     size = f"{factor * middle:.2g}{unit} ({factor * low:.2g} to {factor * high:.2g})"
     times = middle / float(np.median(bins.likelihood.width))

@@ -18,7 +18,7 @@ from bayesfit.posterior.prepare import Problem
 from bayesfit.result.diagnostics import diagnostics_of, of_all_bins, of_dataset
 from bayesfit.result.joint_result import attributes_of, with_common
 from bayesfit.result.on_request import Drawn, check_groups, group_of
-from bayesfit.result.parameters import of_fixed, posterior_group, values_of
+from bayesfit.result.parameters import derived_from, parameters_of, posterior_group, values_of
 from bayesfit.result.predictions import BINS, predictions_of
 from bayesfit.result.tree import Groups, build, described, in_all_bins, provenance
 from bayesfit.result.verdicts import verdicts_of
@@ -27,25 +27,28 @@ from bayesfit.sample.scheduler import CHAINS_PER_DEVICE
 
 DIMS = ("chain", "draw", "q_bin")
 CONVENTION = "rates are Gamma in 1/s: g2 = baseline + contrast * |g1|^2 with g1 = exp(-(rate tau)^beta)"
+FILL = {"diagnostics": {"verdict": "unusable_data", "tau_min_to_try": 0.0}}  # in bins that were not fitted
 OF_THE_INPUT = ("file", "sha256", "understood")  # attributes of the data that results keep under other names
 
 
 def assemble(outcome: Outcome, problem: Problem, curves: xr.Dataset) -> xr.DataTree:
     """The result of a fit, from the outcome in those bins of `problem` and `curves` that have points enough."""
+    places, count = problem.usable, len(problem.points)
     values = values_of(outcome)
-    groups, verdicts = _of_fitted(outcome, values)
+    own = parameters_of(outcome.problem, values)
+    parameters = in_all_bins(own, places, count)
+    derived = derived_from(parameters, curves).isel(q_bin=places, missing_dims="ignore")
+    verdicts, groups = _of_fitted(outcome, values)
+    groups = {"posterior": posterior_group(own, derived), **groups}
     groups = with_common(groups, outcome) if outcome.together else groups
-    whole = {name: in_all_bins(group, problem.usable, len(problem.points)) for name, group in groups.items()}
-    diagnostics = of_all_bins(groups["diagnostics"], problem, curves)
-    disputed, delays = [verdict.conflicts for verdict in verdicts], bool(curves.attrs.get("delays", 1))
-    fixed = in_all_bins(of_fixed(outcome.problem, values), problem.usable, len(problem.points))
+    groups = {name: in_all_bins(group, places, count, FILL.get(name)) for name, group in groups.items()}
     made = {
-        "posterior": whole["posterior"],
-        "sample_stats": whole["sample_stats"],
+        "posterior": groups["posterior"],
+        "sample_stats": groups["sample_stats"],
         "observed_data": curves[["g2"]],
-        "constant_data": curves.drop_vars("g2").assign(_given(fixed, problem)),
-        **whole,
-        "diagnostics": diagnostics.assign_attrs(of_dataset(diagnostics, disputed, outcome.settings.noise, delays)),
+        "constant_data": curves.drop_vars("g2").assign(_fixed(parameters, problem)),
+        **groups,
+        "diagnostics": _of_all_bins(groups["diagnostics"], verdicts, problem, curves),
     }
     attrs = _attributes(curves, problem, outcome.settings)
     return build(made, curves, attrs, attributes_of(outcome.together) if outcome.together else {})
@@ -53,32 +56,34 @@ def assemble(outcome: Outcome, problem: Problem, curves: xr.Dataset) -> xr.DataT
 
 def _of_fitted(
     outcome: Outcome, values: dict[str, Float[np.ndarray, "q_bin chain draw"]]
-) -> tuple[Groups, list[Verdict]]:
-    """The groups of the fitted bins, and their verdicts."""
+) -> tuple[list[Verdict], Groups]:
+    """The verdicts on the fitted bins, and all groups of these bins but the posterior."""
     predictions = predictions_of(outcome)
     verdicts = verdicts_of(outcome, predictions)
     drawn = Drawn(outcome.problem, outcome.curves, outcome.keys, values)
-    groups = {
-        "posterior": posterior_group(outcome, values),
+    return verdicts, {
         "sample_stats": _sample_stats(outcome),
         "point_estimate": least_squares_group(outcome),
         "fit_curve": predictions.band,
         "diagnostics": diagnostics_of(outcome, verdicts),
         **{name: group_of(name, drawn) for name in check_groups(outcome.settings.include)},
     }
-    return groups, verdicts
 
 
-def _given(fixed: xr.Dataset, problem: Problem) -> dict[str, Any]:
-    """The fixed parameters of all bins: those that the user fixed have a value in bins that were not fitted, too."""
-    count = len(problem.points)
-    return {
-        str(name): (
-            "q_bin",
-            np.broadcast_to(problem.fixed[name], (count,)).copy() if name in problem.fixed else array.values,
-        )
-        for name, array in fixed.data_vars.items()
-    }
+def _of_all_bins(table: xr.Dataset, verdicts: list[Verdict], problem: Problem, curves: xr.Dataset) -> xr.Dataset:
+    """The diagnostics of all bins, with what they say together as attributes."""
+    diagnostics = of_all_bins(table, problem, curves)
+    together = of_dataset(diagnostics, verdicts, problem.posterior.noise.name, bool(curves.attrs.get("delays", 1)))
+    return diagnostics.assign_attrs(together)
+
+
+def _fixed(parameters: xr.Dataset, problem: Problem) -> dict[str, Any]:
+    """The values of the parameters that are not inferred. Those that the user fixed have one in bins that were not
+    fitted, too."""
+    fixed = {str(name): array.values for name, array in parameters.data_vars.items() if "draw" not in array.dims}
+    shape = problem.points.shape
+    fixed |= {name: np.broadcast_to(problem.fixed[name], shape).copy() for name in fixed if name in problem.fixed}
+    return {name: ("q_bin", values) for name, values in fixed.items()}
 
 
 def _sample_stats(outcome: Outcome) -> xr.Dataset:

@@ -14,7 +14,6 @@ from bayesfit.diagnose.outcome import Outcome
 from bayesfit.diagnose.prior_conflict import in_most_bins
 from bayesfit.diagnose.verdict import NUMBERS, Verdict, unusable
 from bayesfit.posterior.prepare import Problem
-from bayesfit.result.tree import in_all_bins
 from bayesfit.sample.draws import Draws
 
 OF_ADVICE = {
@@ -76,21 +75,20 @@ def _effort(draws: Draws) -> dict[str, Any]:
 
 
 def of_all_bins(table: xr.Dataset, problem: Problem, curves: xr.Dataset) -> xr.Dataset:
-    """The table of the fitted bins with a row for every bin of `problem` and `curves`: those that have too few points
-    say so. To each row the number of points and the audit of the stated errors are added."""
-    places, points = problem.usable, problem.points
-    whole = in_all_bins(table, places, len(points))
-    verdict, reason = whole.verdict.values.copy(), whole.reason.values.copy()
-    for place in np.setdiff1d(np.arange(len(points)), places):
-        verdict[place], reason[place] = unusable(int(points[place]), problem.needed)
-    first = {name: ("q_bin", of) for name, of in (("verdict", verdict), ("reason", reason), ("points", points))}
-    rest = {str(name): array for name, array in whole.data_vars.items() if name not in first}
-    return xr.Dataset({**first, **error_audit(curves), **rest}, whole.coords, whole.attrs)
+    """The table of all bins, with the number of points, the audit of the stated errors, and the reason why bins were not
+    fitted."""
+    points, reason = problem.points, table.reason.values.copy()
+    for place in np.setdiff1d(np.arange(len(points)), problem.usable):
+        _, reason[place] = unusable(int(points[place]), problem.needed)
+    first = {"verdict": table.verdict, "reason": ("q_bin", reason), "points": ("q_bin", points), **error_audit(curves)}
+    rest = {str(name): array for name, array in table.data_vars.items() if name not in first}
+    return xr.Dataset({**first, **rest}, table.coords, table.attrs)
 
 
-def of_dataset(diagnostics: xr.Dataset, disputed: list[dict[str, str]], noise: str, delays: bool) -> dict[str, Any]:
-    """What all bins together say of noise model, range of delays and priors, and in one line what to try; `disputed`:
-    of each fitted bin, the parameters in conflict with their priors, in words."""
+def of_dataset(diagnostics: xr.Dataset, verdicts: list[Verdict], noise: str, delays: bool) -> dict[str, Any]:
+    """What all bins together say of noise model, range of delays and priors, and in one line what to try; `verdicts` on
+    the fitted bins."""
     refuted, found = advise_dataset(diagnostics, noise, delays)
-    words = "; ".join(filter(None, (refuted, found.words, in_most_bins(disputed, len(disputed)))))
+    conflict = in_most_bins([verdict.conflicts for verdict in verdicts], len(verdicts))
+    words = "; ".join(filter(None, (refuted, found.words, conflict)))
     return {"refuted": refuted, "noise_to_try": found.noise, "tau_min_to_try": found.tau_min, "advice": words}

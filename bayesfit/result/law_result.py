@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from bayesfit.diagnose.interval import interval
+from bayesfit.diagnose.interval import central_interval
 from bayesfit.diagnose.law_verdict import LawFit, LawVerdict, Residuals
 from bayesfit.modelling.model import Parameter
 from bayesfit.result.tree import build, described, in_all_bins, provenance
@@ -85,7 +85,7 @@ def _curve(
     values: Float[np.ndarray, "chain draw point"], q: Float[np.ndarray, " point"], unit: dict[str, str]
 ) -> xr.Dataset:
     """The law on the grid: posterior mean and central 95 % band."""
-    lower, _, upper = interval(values, axis=(0, 1))
+    lower, _, upper = central_interval(values, axis=(0, 1))
     arrays = {"q": q, "mean": values.mean(axis=(0, 1)), "lower": lower, "upper": upper}
     units = {"q": {"units": "1/angstrom"}}
     return xr.Dataset({name: ("point", array, units.get(name, unit)) for name, array in arrays.items()}).set_coords("q")

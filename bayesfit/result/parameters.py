@@ -25,45 +25,39 @@ def values_of(outcome: Outcome) -> Values:
     return values
 
 
-def of_fixed(problem: Problem, values: Values) -> xr.Dataset:
-    """The value in each bin (q_bin) of the parameters that are not inferred."""
-    fixed = _not_inferred(problem)
-    return xr.Dataset({name: ("q_bin", array[:, 0, 0]) for name, array in values.items() if name in fixed})
-
-
-def posterior_group(outcome: Outcome, values: Values) -> xr.Dataset:
-    """Every inferred parameter, in the model's order, and the pipeline's derived quantities."""
-    fixed = _not_inferred(outcome.problem)
-    arrays = _described(outcome.problem, values)
-    inferred = xr.Dataset({name: array for name, array in arrays.items() if name not in fixed})
-    first = {name: array.isel(chain=0, draw=0, drop=True) for name, array in arrays.items() if name in fixed}
-    group = inferred.assign(_derived(xr.Dataset(arrays | first), outcome.curves)).reset_coords(drop=True)
+def posterior_group(parameters: xr.Dataset, derived: xr.Dataset) -> xr.Dataset:
+    """The inferred parameters, which have draws, and the derived quantities."""
+    inferred = {name: array for name, array in parameters.data_vars.items() if "draw" in array.dims}
+    group = xr.Dataset(inferred).assign(derived.data_vars).reset_coords(drop=True)
     return group.transpose(*DIMS).assign_coords(
         chain=np.arange(group.sizes["chain"]), draw=np.arange(group.sizes["draw"])
     )
+
+
+def parameters_of(problem: Problem, values: Values) -> xr.Dataset:
+    """Every parameter with its description, in the model's order: (chain, draw, q_bin), or (q_bin) if not inferred."""
+    fixed = _not_inferred(problem)
+    order = dict.fromkeys([*(name for name in problem.parameters if name in values), *values])
+    group = xr.Dataset()
+    for name in order:
+        array = xr.DataArray(np.moveaxis(values[name], 0, -1), dims=DIMS)
+        if name in problem.parameters:
+            array.attrs.update(described(problem.parameters[name]))
+        group[name] = array.isel(chain=0, draw=0, drop=True) if name in fixed else array
+    return group
+
+
+def derived_from(parameters: xr.Dataset, curves: xr.Dataset) -> xr.Dataset:
+    """The quantities that the pipeline derives from the draws, (chain, draw, q_bin); none where it derives none."""
+    pipeline = curves.attrs.get("pipeline")
+    derive = get_pipeline(pipeline).derive if pipeline else None
+    if derive is None:
+        return xr.Dataset()
+    derived = derive(parameters, curves.drop_vars([name for name in curves.coords if name not in ("q", "phi")]))
+    return derived[[name for name, array in derived.data_vars.items() if "draw" in array.dims]]
 
 
 def _not_inferred(problem: Problem) -> set[str]:
     """Parameters that are fixed by the user, or by a prior that is a point."""
     inferred = {*problem.posterior.names, *problem.posterior.marginal}
     return {name for name in problem.parameters if name not in inferred}
-
-
-def _described(problem: Problem, values: Values) -> dict[str, xr.DataArray]:
-    """Each parameter (chain, draw, q_bin) with its description, in the model's order."""
-    order = dict.fromkeys([*(name for name in problem.parameters if name in values), *values])
-    arrays = {name: xr.DataArray(np.moveaxis(values[name], 0, -1), dims=DIMS) for name in order}
-    for name, array in arrays.items():
-        if name in problem.parameters:
-            array.attrs.update(described(problem.parameters[name]))
-    return arrays
-
-
-def _derived(parameters: xr.Dataset, curves: xr.Dataset) -> dict[str, xr.DataArray]:
-    """The quantities that the pipeline derives from the draws (chain, draw, q_bin), if it derives any."""
-    pipeline = curves.attrs.get("pipeline")
-    derive = get_pipeline(pipeline).derive if pipeline else None
-    if derive is None:
-        return {}
-    derived = derive(parameters, curves.drop_vars([name for name in curves.coords if name not in ("q", "phi")]))
-    return {str(name): array for name, array in derived.data_vars.items() if "draw" in array.dims}

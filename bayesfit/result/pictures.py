@@ -1,4 +1,4 @@
-"""Pictures as files: which endings there are, and how they are written."""
+"""Pictures as files: their formats, and how they are written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESOLUTION = 130  # dots per inch
 
 
 def check_picture(path: str | Path | None, field: str = "path") -> None:
-    """Refuse, before anything is drawn, a path whose ending is no format of matplotlib's; None is no picture.
+    """Refuse, before anything is drawn, a path whose ending is no format of matplotlib's. None stands for no picture.
 
     Raises:
         SettingsError: lists the endings that can be written.
@@ -25,11 +25,11 @@ def check_picture(path: str | Path | None, field: str = "path") -> None:
     from matplotlib.backend_bases import FigureCanvasBase
 
     expect_path(path, field)
-    known = FigureCanvasBase.get_supported_filetypes()
+    endings = FigureCanvasBase.get_supported_filetypes()
     ending = Path(path).suffix.lower().removeprefix(".")
-    if ending not in known:
+    if ending not in endings:
         problem = f"pictures have no ending .{ending}" if ending else "the picture's name has no ending"
-        remedy = "Known: " + ", ".join(f".{ending}" for ending in sorted(known))
+        remedy = "Known: " + ", ".join(f".{ending}" for ending in sorted(endings))
         raise SettingsError(problem, file=path, field=field, remedy=remedy)
 
 

@@ -1,7 +1,7 @@
-"""Quantities known apart from the curves, such as a temperature: a number, or a prior.
+"""Quantities of the specimen that are given beside the curves, such as a temperature: a number, or a prior.
 
-No curve depends on them, so their posterior is their prior, and a draw of it beside each draw of a fit's posterior is
-a draw from the posterior of both. One draw goes with all bins, whose results share its error.
+No curve depends on them, so that their posterior is their prior: a draw from it, put beside a draw from a fit's
+posterior, is a draw from the posterior of both. The same draw goes with all bins, whose results share its error.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Float
 
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.keys import bin_keys
 from bayesfit.modelling.priors import Prior, build, check_common, one_number, parse_prior
 
 REACHING_ZERO = frozenset({"Normal", "TruncatedNormal", "StudentT", "Cauchy", "Laplace", "Uniform"})
-LARGEST_SHARE = 1e-9  # of a prior at and below 0
+LARGEST_SHARE = 1e-9  # of a prior, at and below 0
 
 
 @dataclass(frozen=True)
-class Known:
-    """A positive quantity: `value`, a number or a prior."""
+class GivenQuantity:
+    """A positive quantity with a name; its `value` is a number or a prior."""
 
     name: str
     value: float | Prior
@@ -34,14 +36,14 @@ class Known:
         return not isinstance(self.value, Prior)
 
     @property
-    def described(self) -> Any:
+    def described(self) -> float | dict[str, str | float]:
         """The number, or a table of the prior's family and values."""
         if not isinstance(self.value, Prior):
             return self.value
         return {"family": self.value.family, **{name: float(value) for name, value in self.value.values.items()}}
 
-    def draws(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Independent draws, or the number alone, ()."""
+    def draws(self, shape: tuple[int, ...], seed: int) -> Float[np.ndarray, " *shape"]:
+        """Independent draws of this shape, or the number alone, of shape ()."""
         if not isinstance(self.value, Prior):
             return np.asarray(self.value)
         with jax.enable_x64(True):
@@ -49,17 +51,17 @@ class Known:
             return np.asarray(_distribution(self.value).sample(key, shape), float)
 
 
-def parse_known(given: Any, name: str) -> Known:
+def parse_quantity(given: Any, name: str) -> GivenQuantity:
     """A positive quantity as users give it: a number, or a prior in any of its forms.
 
     Raises:
-        SettingsError: it is neither, is not positive, or is a prior that reaches 0.
+        SettingsError: it is neither of these, it is not positive, or its prior reaches 0.
     """
     if isinstance(given, Real | np.ndarray):
         value = one_number(given, name)
         if value <= 0:
             raise SettingsError(f"expected a number above 0, got {value:g}", field=name)
-        return Known(name, value)
+        return GivenQuantity(name, value)
     prior = parse_prior(given, name, name)
     check_common(prior, name)
     with jax.enable_x64(True):
@@ -70,8 +72,8 @@ def parse_known(given: Any, name: str) -> Known:
             field=name,
             remedy="Write a LogNormal, or TruncatedNormal(loc, scale, low=0)",
         )
-    return Known(name, prior)
+    return GivenQuantity(name, prior)
 
 
-def _distribution(prior: Prior) -> Any:
+def _distribution(prior: Prior) -> dist.Distribution:
     return build(prior.family, {name: np.asarray(value, float) for name, value in prior.values.items()})

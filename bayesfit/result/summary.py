@@ -1,4 +1,4 @@
-"""A result as a table of numbers, and in a few words."""
+"""A result as a table of numbers, as a tally of verdicts, and as advice in one line."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float, Shaped
 
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.kinds import expect_result
+from bayesfit.diagnose.interval import central_interval
 from bayesfit.result.datasets import is_series, one_dataset
 from bayesfit.result.units import in_units
 
@@ -17,23 +19,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHECKED = ("r_hat", "ess_bulk", "ess_tail", "contraction", "verdict", "reason")
+OF_BINS = (
+    *("q", "phi", "verdict", "reason"),
+    *("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong"),
+)
 COMMON = ("parameter", "median", "low", "high", "units", *CHECKED)
 
 
 def summary(result: xr.DataTree, units: Mapping[str, str] | None = None, common: bool = False) -> pd.DataFrame:
-    """One row a bin: q, phi, verdict, reason, diagnostics, and the median and central 95 % interval of every parameter.
+    """One row per bin: q, phi, verdict, reason, diagnostics, and median and central 95 % interval of every parameter.
 
     Args:
         result: what `fit` or `load` returned.
         units: parameter to the unit to show it in, `{"D": "um^2/s"}`.
-        common: True for the parameters that the bins of a joint fit have in common, one row each, and one for each of
+        common: True for the parameters that the bins of a joint fit have in common: one row for each, or for each of
             its groups.
 
     Returns:
         Table indexed by q_bin (of a series by dataset and q_bin), where `contraction` is the smallest of the curve's
         parameters; columns `NAME`, `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]` or those given.
-        What bins have in common is left out: this has a table of its own, indexed by parameter, with columns `median`,
-        `low`, `high`, `units`, `r_hat`, `ess_bulk`, `ess_tail`, `contraction`, `verdict`, `reason`.
+        What bins have in common has a table of its own, indexed by parameter, with columns `median`, `low`, `high`,
+        `units`, `r_hat`, `ess_bulk`, `ess_tail`, `contraction`, `verdict`, `reason`.
 
     Raises:
         SettingsError: a unit or a parameter is unknown, or the two do not go together; `common` of a fit of single
@@ -49,51 +55,53 @@ def summary(result: xr.DataTree, units: Mapping[str, str] | None = None, common:
     result = in_units(result, units or {})
     if common:
         return pd.DataFrame(common_rows(result), columns=list(COMMON)).set_index("parameter")
+    return pd.DataFrame(_columns(result), index=pd.Index(result["diagnostics"].q_bin.values, name="q_bin"))
+
+
+def _columns(result: xr.DataTree) -> dict[str, Shaped[np.ndarray, " q_bin"]]:
+    """The columns of the table of bins."""
     diagnostics, posterior = result["diagnostics"].dataset, result["posterior"].dataset
-    columns: dict[str, Any] = {name: diagnostics[name].values for name in ("q", "phi", "verdict", "reason")}
-    for name in ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong"):
-        columns[name] = diagnostics[name].values
+    columns = {name: diagnostics[name].values for name in OF_BINS}
     columns["contraction"] = diagnostics["contraction"].min("parameter").values
     for parameter in of_bins(result):
-        median, low, high = _quantiles(posterior[parameter])
-        columns |= {str(parameter): median, f"{parameter}_low": low, f"{parameter}_high": high}
-    return pd.DataFrame(columns, index=pd.Index(diagnostics.q_bin.values, name="q_bin"))
+        low, median, high = interval_of_bins(posterior[parameter])
+        columns |= {parameter: median, f"{parameter}_low": low, f"{parameter}_high": high}
+    return columns
 
 
 def of_bins(result: xr.DataTree) -> tuple[str, ...]:
-    """Names of the parameters that each bin has its own value of."""
+    """The names of the parameters that have a value in each bin."""
     return tuple(str(name) for name, array in result["posterior"].data_vars.items() if "q_bin" in array.dims)
 
 
 def common_rows(result: xr.DataTree) -> list[dict[str, Any]]:
-    """What is known of each parameter that bins have in common, of each of its groups."""
+    """A row for each parameter that bins have in common, or for each of its groups.
+
+    Raises:
+        SettingsError: the bins have nothing in common.
+    """
     if "across" not in result:
         raise SettingsError("the bins have nothing in common", field="common", remedy="Fit them with across=...")
     checks, rows = result["across"].dataset, []
     for place, name in enumerate(checks.parameter.values):
         array = result["posterior"][name].transpose(..., "chain", "draw")
         groups = array.coords[array.dims[0]].values if array.ndim > 2 else [None]
-        known = {column: checks[column].values[place] for column in CHECKED}
+        judged = {column: checks[column].values[place] for column in CHECKED}
         for group, draws in zip(groups, array.values.reshape(len(groups), -1), strict=True):
-            low, median, high = np.nanquantile(draws, [0.025, 0.5, 0.975]) if np.isfinite(draws).any() else [np.nan] * 3
+            low, median, high = central_interval(draws)
             label = str(name) if group is None else f"{name}[{group}]"
             units = array.attrs.get("units", "1")
-            rows.append({"parameter": label, "median": median, "low": low, "high": high, "units": units, **known})
+            rows.append({"parameter": label, "median": median, "low": low, "high": high, "units": units, **judged})
     return rows
 
 
-def _quantiles(array: xr.DataArray) -> np.ndarray:
-    """Median, 2.5 % and 97.5 % quantile of each bin (3, q_bin); NaN where a bin has no draws."""
-    flat = array.transpose("q_bin", "chain", "draw").values.reshape(array.sizes["q_bin"], -1)
-    made = np.isfinite(flat)
-    quantiles = np.full((3, len(flat)), np.nan)
-    for row in np.flatnonzero(made.any(axis=1)):
-        quantiles[:, row] = np.quantile(flat[row, made[row]], [0.5, 0.025, 0.975])
-    return quantiles
+def interval_of_bins(array: xr.DataArray) -> Float[np.ndarray, "3 q_bin"]:
+    """Low end, median and high end of the central 95 % interval of each bin; NaN where a bin has no draws."""
+    return central_interval(array.transpose("q_bin", "chain", "draw").values, axis=(1, 2))
 
 
 def tally(result: xr.DataTree) -> dict[str, int]:
-    """How many bins have each verdict, the most frequent first."""
+    """The number of bins with each verdict, the most frequent first."""
     names, counts = np.unique(result["diagnostics"].verdict.values.astype(str), return_counts=True)
     return {str(names[place]): int(counts[place]) for place in np.argsort(-counts, kind="stable")}
 

@@ -50,13 +50,15 @@ def bin_coordinates(data: xr.Dataset) -> dict[str, xr.DataArray]:
     return {str(name): coord for name, coord in data.coords.items() if coord.dims == ("q_bin",)}
 
 
-def in_all_bins(group: xr.Dataset, places: Int[np.ndarray, " fitted"], count: int) -> xr.Dataset:
+def in_all_bins(
+    group: xr.Dataset, places: Int[np.ndarray, " fitted"], count: int, fill: Mapping[str, Any] | None = None
+) -> xr.Dataset:
     """A group of the fitted bins, which stand at these places of `count`, as one of all bins: NaN, 0, False or "" where
-    a bin was not fitted. Its coordinates are then the bins' places."""
+    a bin was not fitted, or what `fill` says for a variable. Its coordinates are then the bins' places."""
     if "q_bin" not in group.dims or places.size == count:
         return group
     bare = group.drop_vars(list(bin_coordinates(group))).assign_coords(q_bin=places)
-    values = {name: NOT_FITTED[array.dtype.kind] for name, array in bare.data_vars.items()}
+    values = {name: NOT_FITTED[array.dtype.kind] for name, array in bare.data_vars.items()} | dict(fill or {})
     whole = bare.reindex(q_bin=np.arange(count), fill_value=values)
     return whole.assign(
         {name: whole[name].astype(array.dtype) for name, array in bare.data_vars.items() if not places.size}
