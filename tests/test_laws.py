@@ -24,7 +24,7 @@ import bayesfit
 from bayesfit.api import law as _two_stage
 from bayesfit.api.law import Sampler, second_stage
 from bayesfit.compute.errors import InputError, SettingsError
-from bayesfit.diagnose.law_verdict import Fitted, judge, residuals_of
+from bayesfit.diagnose.law_verdict import LawFit, judge, residuals_of
 from bayesfit.modelling.laws import LAWS, Law, get_law
 from bayesfit.posterior import bin_likelihood as _bin_likelihood
 from bayesfit.posterior import sinh_arcsinh as _sinh_arcsinh
@@ -343,7 +343,7 @@ def follows(law, x, width, scatter, q=Q):
     stats = {"diverging": np.zeros((4, 500))}
     bins = Bins(np.arange(q.size), q, np.full(q.size, "", object), None, True, normals(x, width), None)
     held = samples | ({"scatter": spread} if scatter else {})
-    fitted = Fitted(get_law(law), "rate", bins, tuple(samples), held, spread, stats, prior, values)
+    fitted = LawFit(get_law(law), "rate", bins, tuple(samples), held, spread, stats, prior, values)
     return fitted, judge(fitted, residuals_of(fitted))
 
 

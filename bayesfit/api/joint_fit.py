@@ -21,11 +21,9 @@ from bayesfit.posterior.joint import Joint, joint_posterior
 from bayesfit.posterior.pooling import Pooling, check_choices, check_poolings, parse_across
 from bayesfit.posterior.prepare import Problem
 from bayesfit.posterior.trial import check_density
-from bayesfit.sample import least_squares
+from bayesfit.sample import joint_nuts, least_squares, variational
 from bayesfit.sample.draws import Draws
-from bayesfit.sample.joint_nuts import sample_joint
 from bayesfit.sample.joint_starts import Start, find_start
-from bayesfit.sample.variational import look_at
 
 OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups that know nothing of what bins have in common
 
@@ -131,8 +129,9 @@ def _sampled(
     variational fit."""
     settings = before.settings
     if settings.method == "svi":
-        return look_at(joint, start, before.keys, settings.draws, settings.seed, report)
-    draws, shared = sample_joint(joint, start, before.keys, before.schedule, settings.seed, report, stop)
+        return variational.look_at(joint, start, before.keys, settings.draws, settings.seed, report)
+    schedule = before.schedule
+    draws, shared = joint_nuts.sample_joint(joint, start, before.keys, schedule, settings.seed, report, stop)
     return draws, shared, None
 
 
