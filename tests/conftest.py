@@ -7,7 +7,8 @@ import jax
 import pytest
 
 import bayesfit
-from bayesfit.result import predict as _predict
+from bayesfit.result import on_request as _on_request
+from bayesfit.result import predictions as _predictions
 from bayesfit.sample import importance_sampling as _importance
 from bayesfit.sample import least_squares as _point
 from bayesfit.sample import scheduler as _sample
@@ -33,7 +34,7 @@ def compiled_programs():
     """Give back each module's compiled programs: a process may map a limited number of pieces of memory."""
     yield
     programs = _point._quick, _point._careful, _importance.first_stages, _importance.evaluations, _sample._advancing
-    for cached in (*programs, _predict._fitted, _predict._program):
+    for cached in (*programs, _predictions._program, _on_request._program):
         cached.cache_clear()
     jax.clear_caches()
 

@@ -22,14 +22,13 @@ from scipy.special import ndtr
 from uniformity import holm, p_value
 
 import bayesfit
-from bayesfit.api import fit as _fit
 from bayesfit.modelling import noise as _noise
 from bayesfit.modelling.scatter import Scatter
 from bayesfit.posterior import coordinates as _coordinates
 from bayesfit.posterior import linear_amplitudes as _amplitudes
 from bayesfit.posterior import prepare as _prepare
 from bayesfit.posterior.density import Posterior
-from bayesfit.result import predict as _predict
+from bayesfit.result import predictions as _predictions
 from bayesfit.sample import importance_sampling as _importance
 from bayesfit.sample import least_squares as _point
 from bayesfit.sample import scheduler as _sample
@@ -211,7 +210,7 @@ def forget_programs():
         _importance.first_stages,
         _importance.evaluations,
         _sample._advancing,
-        _predict._fitted,
+        _predictions._program,
     ):
         cached.cache_clear()
 
@@ -278,7 +277,7 @@ def _change_draws(patch, change):
         draws = original(*args)
         return replace(draws, values=change(draws.values))
 
-    patch.setattr(_fit._sample, "sample_bins", sample_bins)
+    patch.setattr(_sample, "sample_bins", sample_bins)
 
 
 @error("the Jacobian of the coordinates is lost")

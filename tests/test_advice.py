@@ -11,17 +11,17 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import xarray as xr
-from test_verdict import evidence
+from test_verdict import findings
 
 import bayesfit
 from bayesfit.diagnose import verdict as _verdict
-from bayesfit.diagnose.advice import ORDER, advise, over_all
+from bayesfit.diagnose.advice import ORDER, advise, advise_dataset
 from bayesfit.diagnose.predictive_checks import CHECKS
 from bayesfit.modelling.noise import NOISES
 
 BINS = 12
 SURE, FINE = 1e-6, 0.5
-GOOD = evidence()
+GOOD = findings()
 
 
 def subsets(items):
@@ -50,7 +50,7 @@ def pooled(noise, p, sign, speckle, delays):
     """What is said of bins that all come out so."""
     of_bins = {name: ("q_bin", np.full(BINS, value)) for name, value in p.items()}
     correlation = 0.5 * sign if p["p_correlation"] == SURE else 0.0
-    return over_all(
+    return advise_dataset(
         xr.Dataset(
             {
                 **of_bins,

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from bayesfit.diagnose.advice import NOTHING, advise, over_all
+from bayesfit.diagnose.advice import NOTHING, advise, advise_dataset
 from bayesfit.diagnose.predictive_checks import CHECKS, FEWEST_POINTS, _likelihoods, check, speckle_log_ratio
 
 RNG = np.random.default_rng(11)
@@ -43,33 +43,33 @@ def test_too_few_points_say_nothing():
     assert np.isnan(list(check(np.full((3, 60), np.nan)).values())).all()
 
 
-def diagnostics(bins, correlation=0.0, evidence=np.nan, **p):
+def diagnostics(bins, correlation=0.0, log_ratio=np.nan, **p):
     """Of bins of 60 points whose residuals correlate so, and whose p-values are uniform but for those given."""
     numbers = {name: ("q_bin", p.get(name, RNG.uniform(size=bins))) for name in CHECKS}
     numbers["residual_correlation"] = ("q_bin", correlation + RNG.standard_normal(bins) / np.sqrt(60))
-    numbers["speckle_log_ratio"] = ("q_bin", np.full(bins, evidence))
+    numbers["speckle_log_ratio"] = ("q_bin", np.full(bins, log_ratio))
     numbers["tau_min_to_try"] = ("q_bin", np.zeros(bins))
     return xr.Dataset({**numbers, "points": ("q_bin", np.full(bins, 60))})
 
 
 def test_all_bins_together_see_what_none_sees_alone():
-    words, advice = over_all(diagnostics(200, correlation=0.1, evidence=-0.2))
+    words, advice = advise_dataset(diagnostics(200, correlation=0.1, log_ratio=-0.2))
     assert advice.noise == "correlated"
-    assert over_all(diagnostics(200, correlation=0.1, evidence=0.2))[1].noise == "speckle"
+    assert advise_dataset(diagnostics(200, correlation=0.1, log_ratio=0.2))[1].noise == "speckle"
     assert "over all bins, neighbouring residuals correlate (0.1" in words
-    assert over_all(diagnostics(200, p_tails=RNG.uniform(size=200) ** 2))[1].noise == "robust"
-    assert over_all(diagnostics(200, p_trend=RNG.uniform(size=200) ** 2))[1].noise == "smooth"
+    assert advise_dataset(diagnostics(200, p_tails=RNG.uniform(size=200) ** 2))[1].noise == "robust"
+    assert advise_dataset(diagnostics(200, p_trend=RNG.uniform(size=200) ** 2))[1].noise == "smooth"
 
 
 def test_all_bins_together_seldom_blame_right_noise():
     """Four checks at three standard errors; p-values here are uniform, as they hardly ever are."""
-    refuted = [over_all(diagnostics(100))[0] for _ in range(1000)]
+    refuted = [advise_dataset(diagnostics(100))[0] for _ in range(1000)]
     assert np.mean([bool(words) for words in refuted]) < 0.015
 
 
 def test_few_bins_together_say_nothing():
-    assert over_all(diagnostics(4, correlation=0.9)) == ("", NOTHING)
-    assert over_all(diagnostics(9, p_correlation=np.full(9, np.nan))) == ("", NOTHING)
+    assert advise_dataset(diagnostics(4, correlation=0.9)) == ("", NOTHING)
+    assert advise_dataset(diagnostics(9, p_correlation=np.full(9, np.nan))) == ("", NOTHING)
 
 
 TAU = np.concatenate([np.arange(1, 17), *(np.arange(9, 17) * 2**level for level in range(1, 6))]) * 1e-3

@@ -22,7 +22,7 @@ from uniformity import p_value
 
 import bayesfit
 from bayesfit.compute.errors import InputError, SettingsError
-from bayesfit.diagnose.law_verdict import Fitted, judge, residuals_of
+from bayesfit.diagnose.law_verdict import LawFit, judge, residuals_of
 from bayesfit.modelling.laws import LAWS, Law, get_law
 from bayesfit.posterior import sinh_arcsinh as _sinh_arcsinh
 from bayesfit.posterior.bin_likelihood import Bins, Likelihood, likelihoods, log_likelihood, log_scattered
@@ -343,7 +343,7 @@ def follows(law, x, width, scatter, q=Q):
     stats = {"diverging": np.zeros((4, 500))}
     bins = Bins(np.arange(q.size), q, np.full(q.size, "", object), None, True, normals(x, width), None)
     common = samples | ({"scatter": spread} if scatter else {})
-    fitted = Fitted(get_law(law), "rate", bins, tuple(samples), common, spread, stats, prior, values)
+    fitted = LawFit(get_law(law), "rate", bins, tuple(samples), common, spread, stats, prior, values)
     return fitted, judge(fitted, residuals_of(fitted))
 
 

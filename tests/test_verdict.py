@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import bayesfit
-from bayesfit.diagnose.verdict import NUMBERS, VERDICTS, Findings, _modes, _valley, contraction, judge, unusable
+from bayesfit.diagnose.contraction import contraction
+from bayesfit.diagnose.findings import Findings
+from bayesfit.diagnose.modes import two_modes, valley
+from bayesfit.diagnose.rules import RULES, VERDICTS
+from bayesfit.diagnose.verdict import NUMBERS, judge, unusable
 from bayesfit.sample.convergence import worst
 from bayesfit.sample.draws import FEWEST_DRAWS
 
@@ -199,12 +203,12 @@ def test_each_rule(case):
 
 def test_every_verdict_is_met():
     assert {name for _, name, _ in CASES.values()} | {"unusable_data"} == set(VERDICTS)
+    assert {rule.verdict for rule in RULES} | {"ok"} == set(VERDICTS)
 
 
 def test_unusable():
-    assert unusable(0, 4).reason == "no valid points"
-    assert unusable(3, 4).reason == "3 valid points for 4 parameters"
-    assert unusable(3, 4).name == "unusable_data"
+    assert unusable(0, 4) == ("unusable_data", "no valid points")
+    assert unusable(3, 4) == ("unusable_data", "3 valid points for 4 parameters")
 
 
 def test_contraction_is_the_same_in_every_parametrisation():
@@ -216,23 +220,20 @@ def test_contraction_is_the_same_in_every_parametrisation():
     assert contraction(rng.uniform(0, 1, (4, 5000)), LEVELS) == pytest.approx(0.0, abs=0.03)
 
 
-GOOD = findings()
-
-
 @pytest.mark.parametrize("draws", [60, 500])
 def test_one_mode_is_not_taken_for_two(draws):
     """Normal, skewed, flat and heavy-tailed draws have no valley."""
     rng = np.random.default_rng(8)
     shapes = [rng.standard_normal, lambda size: rng.gamma(0.5, size=size), lambda size: rng.uniform(size=size)]
     shapes += [lambda size: np.exp(2 * rng.standard_normal(size)), lambda size: rng.standard_t(2, size)]
-    found = [_modes(replace(GOOD, draws={"rate": shape((4, draws))})) for shape in shapes for _ in range(40)]
+    found = [two_modes({"rate": shape((4, draws))}) for shape in shapes for _ in range(40)]
     assert sum(map(bool, found)) <= 0.01 * len(found)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 10, 500, 1500])
 def test_draws_that_differ_in_their_last_digits_have_one_mode(steps):
     draws = 1.0 + np.spacing(1.0) * steps * np.random.default_rng(5).uniform(size=2000)
-    assert _valley(draws) is None
+    assert valley(draws) is None
 
 
 PLANTED = {

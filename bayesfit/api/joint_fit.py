@@ -22,12 +22,10 @@ from bayesfit.posterior.pooling import check_choices, check_poolings, parse_acro
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import Problem
 from bayesfit.posterior.trial import check_density
-from bayesfit.sample import least_squares
+from bayesfit.sample import joint_nuts, least_squares, variational
 from bayesfit.sample.draws import Draws
-from bayesfit.sample.joint_nuts import joint_target, sample_joint
 from bayesfit.sample.joint_starts import find_start
 from bayesfit.sample.preconditioner import Start
-from bayesfit.sample.variational import approximate
 
 OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups that know nothing of what bins have in common
 
@@ -132,10 +130,10 @@ def _sampled(
     """Draws of the bins' parameters and of what they have in common; and the Pareto k, None unless they are those of a
     variational fit."""
     settings = before.settings
-    target = joint_target(joint, before.keys, settings.seed)
+    target = joint_nuts.joint_target(joint, before.keys, settings.seed)
     if settings.method == "svi":
-        return approximate(target, start, settings.draws, report)
-    draws, shared = sample_joint(target, start, before.schedule, report, stop)
+        return variational.approximate(target, start, settings.draws, report)
+    draws, shared = joint_nuts.sample_joint(target, start, before.schedule, report, stop)
     return draws, shared, None
 
 
