@@ -39,7 +39,7 @@ import scipy.fft
 import xarray as xr
 
 import bayesfit
-from bayesfit.data.curves import error_ratio
+from bayesfit.data.error_audit import error_ratio
 
 DIFFUSION = 2.0e4
 """Angstrom^2/s; it gives the bins their q."""

@@ -6,7 +6,8 @@ import pytest
 import xarray as xr
 
 import bayesfit
-from bayesfit.data.curves import MASKED, by_bin, error_audit, error_ratio
+from bayesfit.data.curves import MASKED, by_bin
+from bayesfit.data.error_audit import error_audit, error_ratio
 from bayesfit.posterior.prepare import prepare
 
 TAU = np.geomspace(1e-4, 1e-1, 12)

@@ -18,6 +18,7 @@ FUNCTIONS = [
     for node in ast.walk(tree)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
 ]
+IMPOSED = {"_print_own"}  # takes the arguments of `warnings.showwarning`
 COMMANDS = {"app", "command"}  # decorators of the command line, whose arguments are its options
 
 
@@ -72,4 +73,4 @@ def test_calls_take_few_arguments():
         )
 
     many = [found for found in FUNCTIONS if len(arguments(found[1])) > 5 and not command(found[1])]
-    assert [named(*found) for found in many if found[1].name not in {*bayesfit.__all__, "__init__"}] == []
+    assert [named(*found) for found in many if found[1].name not in {*bayesfit.__all__, "__init__", *IMPOSED}] == []

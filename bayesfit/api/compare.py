@@ -10,6 +10,7 @@ import xarray as xr
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.compute.kinds import expect_result, expect_table
 from bayesfit.compute.single_precision import as_stored
+from bayesfit.diagnose.stacking import stacking_weights
 from bayesfit.result.tree import provenance
 from bayesfit.sample.convergence import ess_mean
 
@@ -18,9 +19,6 @@ Array = np.ndarray
 LARGEST_K = 0.7
 LEAST_DRAWS = 8  # a chain: fewer have no effective sample size
 LEAST_POINTS = 2
-STEPS = 100
-BARRIER = 0.1  # of each Newton step: how far down the central path it aims
-GAP = 1e-9  # largest loss of mean log score of stacking weights
 DATA = {
     "q_bin": "observed_data",
     "tau": "observed_data",
@@ -54,7 +52,7 @@ def compare(results: Mapping[str, xr.DataTree]) -> xr.Dataset:
 
     Weights are those of stacking (Yao, Vehtari, Simpson & Gelman 2018): the mixture of the models' predictive
     distributions with the highest leave-one-out log score. Two models that predict alike can share the weight in any
-    proportion, so a small weight alone is no evidence against a model: look at `elpd_diff` and `diff_se`. Below 100
+    proportion, so a small weight alone says nothing against a model: look at `elpd_diff` and `diff_se`. Below 100
     points, or where models differ by less than 4, `diff_se` is too small (Sivula et al. 2025).
 
     Args:
@@ -213,41 +211,6 @@ def _error_of_sum(x: Array) -> Array:
     mean = np.nansum(x, axis=-1) / np.maximum(points, 1)
     squares = np.nansum((x - mean[..., None]) ** 2, axis=-1)
     return np.sqrt(points / np.maximum(points - 1, 1) * squares)
-
-
-def stacking_weights(elpd: Array) -> Array:
-    """Weights on the simplex with the largest sum over points of log(sum over models of weight * exp(elpd)).
-
-    With the multiplier of the simplex known (the number of points) this is concave in positive weights alone, and a
-    primal-dual interior-point method solves it for all bins at once (Koenker & Mizera 2014). Where many weights are
-    as good, it settles at the middle of them: models that predict the same share equally.
-
-    Args:
-        elpd: log predictive density (model, ..., point); NaN are no points.
-
-    Returns:
-        Weights (model, ...).
-    """
-    counted = np.isfinite(elpd).all(axis=0)
-    density = np.where(counted, elpd, 0.0)
-    density = np.moveaxis(np.exp(density - density.max(axis=0)), 0, -1)
-    points, models = density.shape[-2:]
-    weight, slack = np.full((*density.shape[:-2], models), 1.0 / models), np.full((*density.shape[:-2], models), 1.0)
-    for _ in range(STEPS):
-        ratio = density / (density @ weight[..., None])
-        gradient, curvature = ratio.mean(axis=-2), np.swapaxes(ratio, -1, -2) @ ratio / points
-        gap = np.sum(weight * slack, axis=-1, keepdims=True)
-        unsolved = np.maximum(gap, np.abs(1.0 - gradient - slack).max(axis=-1, keepdims=True)) > GAP
-        if not unsolved.any():
-            break
-        aim = np.maximum(BARRIER * gap / models, 0.1 * GAP / models)
-        curvature += (slack / weight)[..., None] * np.eye(models)
-        step = np.linalg.solve(curvature, (aim / weight - 1.0 + gradient)[..., None])[..., 0]
-        change = (aim - slack * step) / weight - slack
-        shrinking = np.maximum(np.max(-step / weight, axis=-1), np.max(-change / slack, axis=-1))
-        length = unsolved / np.maximum(1.0, shrinking / 0.9)[..., None]
-        weight, slack = weight + length * step, slack + length * change
-    return np.moveaxis(weight / weight.sum(axis=-1, keepdims=True), -1, 0)
 
 
 def _dataset(results: Mapping[str, xr.DataTree], binwise: dict[str, Array], pointwise: dict[str, Array]) -> xr.Dataset:

@@ -15,6 +15,8 @@ from bayesfit.compute.errors import BayesfitError, SettingsError
 if TYPE_CHECKING:
     import xarray as xr
 
+    from bayesfit.modelling.settings import RunSettings
+
 
 @app.command()
 def run(
@@ -44,46 +46,62 @@ def run(
         remedy = f"Write -o {output.with_suffix('')}"
         raise SettingsError("is the folder in which each file has its NAME.nc", file=output, field="-o", remedy=remedy)
     start_jax()
-    from bayesfit.cli.steps import distinct, fit_files, one_output, outputs, own_measurements, read_all
+    from bayesfit.cli.steps import one_output, outputs, own_measurements
+
+    _check_names(settings)
+    files, left_out = own_measurements(files, settings.pipeline)
+    for line in left_out:
+        typer.echo(line)
+    if settings.together is None:
+        jobs = [([file], path) for file, path in zip(files, outputs(files, output), strict=True)]
+    else:
+        jobs = [(files, one_output(files, output, str(settings.together)))]
+    ends = [_fit_one(inputs, path, settings, plot) for inputs, path in jobs]
+    if all(end == WRONG_USE for end in ends):
+        raise typer.Exit(WRONG_USE)
+    raise typer.Exit(FAILED if {WRONG_USE, FAILED} & set(ends) else max(ends))
+
+
+def _check_names(settings: RunSettings) -> None:
+    """Refuse names of noise models, models and pipelines that nobody knows, before any file is read."""
     from bayesfit.modelling.model_choice import get_model
     from bayesfit.modelling.noise import get_noise
     from bayesfit.modelling.registry import get_pipeline
-    from bayesfit.result.summary import tally
 
     get_noise(settings.noise)
     if settings.model is not None:
         get_model(settings.model)
     if settings.pipeline is not None:
         get_pipeline(settings.pipeline)
-    code, refused = DONE, 0
-    files, left_out = own_measurements(files, settings.pipeline)
-    for line in left_out:
-        typer.echo(line)
-    whole = settings.together is not None
-    paths = [one_output(files, output, str(settings.together))] if whole else outputs(files, output)
-    for file, path in zip(files, paths, strict=not whole):
-        try:
-            datasets = read_all(files if whole else [file], settings)
-            print_understood(datasets)
-            datasets, settings, left_out = distinct(datasets, settings)
-            for line in left_out:
-                typer.echo(line)
-            result = fit_files(datasets, path, settings, sys.stderr.isatty())
-        except BayesfitError as error:
-            typer.echo(f"error: {error}" if error.file else f"error: {file}: {error}", err=True)
-            code, refused = FAILED, refused + isinstance(error, SettingsError)
-            continue
-        more = f" and {len(files) - 1} more" if whole and len(files) > 1 else ""
-        print_result(result, title=f"{file}{more} -> {path}")
-        if plot and not _drawn_beside(result, path.with_suffix(".png")):
-            code = FAILED
-        verdicts = tally(result)
-        if "interrupted" in verdicts or "datasets_left_out" in result.attrs:
-            typer.echo(f"interrupted: the draws so far are in {path}", err=True)
-            raise typer.Exit(INTERRUPTED)
-        if "ok" not in verdicts and code == DONE:
-            code = NONE_OK
-    raise typer.Exit(WRONG_USE if refused == len(paths) else code)
+
+
+def _fit_one(files: list[Path], path: Path, settings: RunSettings, plot: bool) -> int:
+    """Fit one file, or several as one, save and print the result; the exit code that this alone would have.
+
+    Raises:
+        typer.Exit: the user has interrupted the fit.
+    """
+    from bayesfit.cli.steps import distinct, fit_files, read_all
+    from bayesfit.result.summary import tally
+
+    try:
+        datasets = read_all(files, settings)
+        print_understood(datasets)
+        datasets, settings, left_out = distinct(datasets, settings)
+        for line in left_out:
+            typer.echo(line)
+        result = fit_files(datasets, path, settings, sys.stderr.isatty())
+    except BayesfitError as error:
+        typer.echo(f"error: {error}" if error.file else f"error: {files[0]}: {error}", err=True)
+        return WRONG_USE if isinstance(error, SettingsError) else FAILED
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    print_result(result, title=f"{files[0]}{more} -> {path}")
+    drawn = not plot or _drawn_beside(result, path.with_suffix(".png"))
+    verdicts = tally(result)
+    if "interrupted" in verdicts or "datasets_left_out" in result.attrs:
+        typer.echo(f"interrupted: the draws so far are in {path}", err=True)
+        raise typer.Exit(INTERRUPTED)
+    return FAILED if not drawn else DONE if "ok" in verdicts else NONE_OK
 
 
 def _drawn_beside(result: xr.DataTree, path: Path) -> bool:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -190,29 +190,34 @@ def devices_for(count: int, width: int) -> int:
     return max(1, min(jax.local_device_count(), -(-count // width)))
 
 
-def batches(count: int, width: int, devices: int) -> Iterator[np.ndarray]:
-    """Indices of each batch of `width` a device; the last is filled up with its own first index."""
-    total = width * devices
-    for start in range(0, count, total):
-        index = np.arange(start, min(start + total, count))
-        yield np.concatenate([index, np.repeat(index[:1], total - index.size)])
+class Batches(NamedTuple):
+    """How so many `items` are divided: batches of `width` per device."""
+
+    items: int
+    width: int
+    devices: int
+
+    def indices(self) -> Iterator[np.ndarray]:
+        """Indices of each batch; the last is filled up with its own first index."""
+        total = self.width * self.devices
+        for start in range(0, self.items, total):
+            index = np.arange(start, min(start + total, self.items))
+            yield np.concatenate([index, np.repeat(index[:1], total - index.size)])
 
 
 def stream(
     program: Spread,
-    count: int,
-    width: int,
-    devices: int,
+    batches: Batches,
     arguments: Callable[[np.ndarray], tuple[Any, ...]],
     stop: Stop | None = None,
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Indices of each batch, and what the program makes of their `arguments`, as NumPy arrays. The devices are kept one
     batch ahead; ends early after a wish to stop."""
     ahead = None
-    for index in batches(count, width, devices):
+    for index in batches.indices():
         if stop is not None and stop.asked:
             break
-        made = index, program(*(place(argument, devices) for argument in arguments(index)))
+        made = index, program(*(place(argument, batches.devices) for argument in arguments(index)))
         if ahead is not None:
             yield ahead[0], gather(ahead[1])
         ahead = made

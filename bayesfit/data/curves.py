@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from bayesfit.compute.kinds import expect_curves
 
 CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
 BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
-WRONG = 1.5  # factor between true and stated errors from which they are called wrong
 SMALLEST_ERROR = float(np.finfo(np.float32).tiny)
 SENTINELS = (-999.0, -9999.0, -99999.0, -999999.0)
 MASKED = {
@@ -24,6 +22,13 @@ MASKED = {
     "masked_skipped": "one of the first delays, left out on request",
     "masked_range": "tau is outside tau_min to tau_max",
 }
+
+DESCRIBED = {
+    "g2": {"units": "1", "long_name": "intensity autocorrelation"},
+    "g2_err": {"units": "1", "long_name": "stated standard error of g2"},
+    "valid": {"long_name": "the point is data and is used"},
+}
+Array = np.ndarray
 
 
 def curves(
@@ -76,47 +81,38 @@ def curves(
         {'q_bin': 1, 'tau': 20}
     """
     notes: list[str] = []
-    x = _real(tau, "tau", file, notes)
-    values = _real(g2, "g2", file, notes)
-    stated = g2_err is not None
-    errors = _real(g2_err, "g2_err", file, notes) if stated else np.ones(values.shape)
+    x, values = _real(tau, "tau", file, notes), _real(g2, "g2", file, notes)
+    errors = np.ones(values.shape) if g2_err is None else _real(g2_err, "g2_err", file, notes)
     _check_delays(x, delays, file)
     _check_shapes(x, values, errors, file)
-    values, errors = np.atleast_2d(values), np.atleast_2d(errors)
-    if not stated:
+    if g2_err is None:
         notes.append("no errors are stated: g2_err is 1 everywhere")
     order = np.argsort(x, kind="stable")
-    x, values, errors = x[order], values[:, order], errors[:, order]
+    x, values, errors = x[order], np.atleast_2d(values)[:, order], np.atleast_2d(errors)[:, order]
     causes = _masks(x, values, errors, delays, skip_first)
     causes["masked_range"] = outside(x, len(values), tau_min, tau_max, file) & ~np.any(list(causes.values()), axis=0)
     valid = ~np.any(list(causes.values()), axis=0)
     _check_any_left(values, errors, valid, file)
-    dims = ("q_bin", "tau")
-    data = xr.Dataset(
-        {
-            "g2": (dims, values, {"units": "1", "long_name": "intensity autocorrelation"}),
-            "g2_err": (dims, errors, {"units": "1", "long_name": "stated standard error of g2"}),
-            "valid": (dims, valid, {"long_name": "the point is data and is used"}),
-            **{name: ("q_bin", mask.sum(axis=1), {"long_name": MASKED[name]}) for name, mask in causes.items()},
-        },
-        coords={
-            "q_bin": np.arange(len(values)),
-            "tau": ("tau", x, {"units": "s" if delays else "", "long_name": "delay" if delays else "x"}),
-            "q": ("q_bin", _per_bin(q, len(values), "q", file), {"units": "1/angstrom"}),
-            "phi": ("q_bin", _per_bin(phi, len(values), "phi", file), {"units": "degree"}),
-        },
-        attrs={
-            "pipeline": pipeline if delays else "",
-            "file": "" if file is None else str(file),
-            "delays": int(delays),
-            "errors_stated": int(stated),
-            "contrast_prior": contrast_prior,
-            "baseline_prior": baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference),
-            "notes": "; ".join(notes),
-            **(attrs or {}),
-        },
+    data = _dataset(x, {"g2": values, "g2_err": errors, "valid": valid}, causes, delays)
+    data = data.assign_coords(
+        q=("q_bin", _per_bin(q, len(values), "q", file), {"units": "1/angstrom"}),
+        phi=("q_bin", _per_bin(phi, len(values), "phi", file), {"units": "degree"}),
     )
-    return data
+    said = {"pipeline": pipeline if delays else "", "file": "" if file is None else str(file), "delays": int(delays)}
+    said |= {"errors_stated": int(g2_err is not None), "contrast_prior": contrast_prior}
+    said |= {"baseline_prior": baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)}
+    return data.assign_attrs({**said, "notes": "; ".join(notes), **(attrs or {})})
+
+
+def _dataset(x: Array, points: dict[str, Array], causes: dict[str, Array], delays: bool) -> xr.Dataset:
+    """The record of delays x (tau,) and points (q_bin, tau), with the number of masked points of each bin by cause."""
+    dims = ("q_bin", "tau")
+    masked = {name: ("q_bin", mask.sum(axis=1), {"long_name": MASKED[name]}) for name, mask in causes.items()}
+    words = {"units": "s", "long_name": "delay"} if delays else {"units": "", "long_name": "x"}
+    return xr.Dataset(
+        {name: (dims, array, DESCRIBED[name]) for name, array in points.items()} | masked,
+        coords={"q_bin": np.arange(len(points["g2"])), "tau": ("tau", x, words)},
+    )
 
 
 def outside(tau: np.ndarray, bins: int, tau_min: Any, tau_max: Any, file: str | None = None) -> np.ndarray:
@@ -268,47 +264,3 @@ def _check_any_left(g2: np.ndarray, g2_err: np.ndarray, valid: np.ndarray, file:
     if not (g2_err > 0).any():
         raise InputError("no error is above zero", file=file, field="g2_err", remedy="Without errors, pass g2_err=None")
     raise InputError("no point of any bin can be used", file=file, field="g2")
-
-
-def error_audit(data: xr.Dataset) -> dict[str, Any]:
-    """The audit of the stated errors, from the data alone: variables of each bin (q_bin,).
-
-    `error_ratio`: noise of the data over stated error, NaN where there are fewer than 5 valid points or no errors are
-    stated; near 1 where the errors are right, smaller where the noise of neighbouring delays is correlated.
-    `errors_wrong`: whether it differs from 1 by more than a factor 1.5 and by more than 3 of its own standard errors.
-    """
-    ratio, sd = error_ratio(data)
-    with np.errstate(invalid="ignore", divide="ignore"):  # unknown, or neighbours that are all equal
-        distance = np.abs(np.log(ratio))
-        wrong = (distance > np.log(WRONG)) & (distance > 3.0 * sd)
-    return {
-        "error_ratio": ("q_bin", ratio, {"long_name": "true noise over stated error, from the data"}),
-        "errors_wrong": ("q_bin", wrong, {"long_name": "the stated errors are wrong by more than half"}),
-    }
-
-
-def error_ratio(data: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
-    """True noise over stated error of each bin (q_bin,), without any model, and the relative standard error of that.
-
-    The robust spread (1.4826 times the median absolute value) of z_i, the difference of a valid point from the line
-    through its two neighbours (in the logarithm of the delay), over its stated error (Gasser, Sroka & Jennen-Steinmetz
-    1986), so that a decay hardly counts.
-    """
-    tau = data.tau.values
-    x = np.log(np.where(tau > 0, tau, np.nan)) if data.attrs.get("delays", 1) else tau
-    rows = zip(data.g2.values, data.g2_err.values, data.valid.values, strict=True)
-    stated = bool(data.attrs.get("errors_stated", 1))
-    found = [_neighbour_spread(x[valid], g2[valid], g2_err[valid]) for g2, g2_err, valid in rows]
-    ratio, sd = np.reshape(found, (-1, 2)).T
-    return np.where(stated, ratio, np.nan), sd
-
-
-def _neighbour_spread(x: np.ndarray, g2: np.ndarray, g2_err: np.ndarray) -> tuple[float, float]:
-    if g2.size < 5:
-        return math.nan, math.nan
-    width = x[2:] - x[:-2]
-    share = np.where(width > 0, (x[2:] - x[1:-1]) / np.where(width > 0, width, 1.0), 0.5)
-    difference = g2[1:-1] - share * g2[:-2] - (1.0 - share) * g2[2:]
-    error = np.sqrt(g2_err[1:-1] ** 2 + (share * g2_err[:-2]) ** 2 + ((1.0 - share) * g2_err[2:]) ** 2)
-    z = difference / error
-    return float(1.4826 * np.median(np.abs(z))), float(1.35 / math.sqrt(z.size))

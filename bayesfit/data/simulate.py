@@ -7,6 +7,8 @@ import xarray as xr
 
 from bayesfit.data.curves import curves
 
+CONTRAST, BASELINE = "TruncatedNormal(0.15, 0.2, low=0)", "Normal(1, 0.1)"  # priors
+
 
 def simulate(
     bins: int = 30,
@@ -46,16 +48,8 @@ def simulate(
     tau = _frames(delays) * 1e-3
     q = np.linspace(0.003, 0.03, bins) if bins > 1 else np.array([0.01])
     place = np.linspace(0.0, 1.0, bins)
-    truth = xr.Dataset(
-        {
-            "rate": ("q_bin", diffusion * q**2, {"units": "1/s"}),
-            "beta": ("q_bin", beta * (1 + 0.1 * np.sin(2 * np.pi * place))),
-            "contrast": ("q_bin", contrast * (1 - 0.2 * place)),
-            "baseline": ("q_bin", np.full(bins, baseline)),
-            "error_scale": ("q_bin", 30.0 ** np.clip(2 * place - 1, 0, 1) if wrong_errors else np.ones(bins)),
-        },
-        coords={"q_bin": np.arange(bins), "q": ("q_bin", q)},
-    )
+    amplitudes = {"beta": beta, "contrast": contrast, "baseline": baseline}
+    truth = _truth(q, place, diffusion * q**2, amplitudes, wrong_errors)
     column = {name: array.values[:, None] for name, array in truth.data_vars.items()}
     g2 = column["baseline"] + column["contrast"] * np.exp(-2 * (column["rate"] * tau) ** column["beta"])
     sigma = noise * (1 + 2 * place[:, None]) * np.sqrt(1 + 20 * tau[0] / tau)
@@ -65,16 +59,24 @@ def simulate(
     if dead_bin is not None:
         unseen[dead_bin] = True
     g2[unseen] = g2_err[unseen] = 0.0
-    data = curves(
-        tau,
-        g2,
-        g2_err,
-        q=q,
-        phi=np.zeros(bins),
-        contrast_prior="TruncatedNormal(0.15, 0.2, low=0)",
-        baseline_prior="Normal(1, 0.1)",
-    )
+    data = curves(tau, g2, g2_err, q, np.zeros(bins), contrast_prior=CONTRAST, baseline_prior=BASELINE)
     return data, truth
+
+
+def _truth(
+    q: np.ndarray, place: np.ndarray, rate: np.ndarray, given: dict[str, float], wrong_errors: bool
+) -> xr.Dataset:
+    """The true parameters of bins at these q, whose `place` among all goes from 0 to 1."""
+    return xr.Dataset(
+        {
+            "rate": ("q_bin", rate, {"units": "1/s"}),
+            "beta": ("q_bin", given["beta"] * (1 + 0.1 * np.sin(2 * np.pi * place))),
+            "contrast": ("q_bin", given["contrast"] * (1 - 0.2 * place)),
+            "baseline": ("q_bin", np.full(q.size, given["baseline"])),
+            "error_scale": ("q_bin", 30.0 ** np.clip(2 * place - 1, 0, 1) if wrong_errors else np.ones(q.size)),
+        },
+        coords={"q_bin": np.arange(q.size), "q": ("q_bin", q)},
+    )
 
 
 def _frames(delays: int) -> np.ndarray:

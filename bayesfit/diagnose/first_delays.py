@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-from bayesfit.compute.devices import FEW, Spread, devices_for, named, stream, take
+from bayesfit.compute.devices import FEW, Batches, Spread, devices_for, named, stream, take
 from bayesfit.compute.work import Stop
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
@@ -79,9 +79,7 @@ def _distances(
     devices = devices_for(len(count), FEW)
     parts = stream(
         _residual(posterior),
-        len(count),
-        BINS,
-        devices,
+        Batches(len(count), BINS, devices),
         lambda index: (take(bins, index), {name: array[index] for name, array in values.items()}),
     )
     return np.concatenate([part for _, part in parts])[: len(count)]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bayesfit.data.curves import error_audit
+from bayesfit.data.error_audit import error_audit
 from bayesfit.diagnose.advice import advise_dataset
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.diagnose.prior_conflict import in_most_bins
@@ -75,7 +75,7 @@ def _effort(draws: Draws) -> dict[str, Any]:
 
 
 def of_all_bins(table: xr.Dataset, problem: Problem, curves: xr.Dataset) -> xr.Dataset:
-    """The table of all bins, with the number of points, the audit of the stated errors, and the reason why bins were not
+    """The table of all bins, with the number of points, the audit of the stated errors, and why bins were not
     fitted."""
     points, reason = problem.points, table.reason.values.copy()
     for place in np.setdiff1d(np.arange(len(points)), problem.usable):

@@ -14,7 +14,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Int, UInt32
 
 from bayesfit.compute import keys as _keys
-from bayesfit.compute.devices import Spread, devices_for, named, stream, take
+from bayesfit.compute.devices import Batches, Spread, devices_for, named, stream, take
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.single_precision import in_single
 from bayesfit.modelling.scatter import Observed
@@ -119,7 +119,7 @@ def _pieces(name: str, drawn: Drawn, draws: int) -> Iterator[tuple[_Place, dict[
         return take(drawn.problem.bins, bin), values, _keys.part_keys(drawn.keys[bin], name, part)
 
     program = _program(drawn.problem.posterior, name)
-    for index, made in stream(program, count, BINS, devices_for(count, BINS), arguments):
+    for index, made in stream(program, Batches(count, BINS, devices_for(count, BINS)), arguments):
         for row, (bin, part) in enumerate(zip(*np.divmod(index, parts), strict=True)):
             yield _Place(part * AT_ONCE, bin), {n: array[row] for n, array in made.items()}
 

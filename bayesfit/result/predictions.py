@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Int
 
-from bayesfit.compute.devices import FEW, Spread, devices_for, named, stream, take
+from bayesfit.compute.devices import FEW, Batches, Spread, devices_for, named, stream, take
 from bayesfit.diagnose.interval import ENDS
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.posterior.bin_data import Bin
@@ -75,7 +75,7 @@ def _predicted(outcome: Outcome) -> Iterator[tuple[int, _Predicted]]:
 
     devices = devices_for(sampled.size, FEW)
     program = _program(outcome.problem.posterior)
-    for index, part in stream(program, sampled.size, BINS, devices, arguments):
+    for index, part in stream(program, Batches(sampled.size, BINS, devices), arguments):
         for row, place in enumerate(sampled[index]):
             yield int(place), jax.tree.map(lambda array, row=row: array[row], part)
 

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from bayesfit.compute import keys as _keys
-from bayesfit.compute.devices import Spread, batches, devices_for, named, place, stream, take
+from bayesfit.compute.devices import Batches, Spread, devices_for, named, place, stream, take
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
@@ -78,7 +78,7 @@ def start_compiling(posterior: Posterior, bins: Bin) -> PointEstimate:
     """Begin to compile in the background; returns the shapes of the estimates of one batch."""
     count = len(bins.y)
     devices = devices_for(count, QUICK_BINS)
-    index = next(batches(count, QUICK_BINS, devices))
+    index = next(Batches(count, QUICK_BINS, devices).indices())
     arguments = place(take(bins, index), devices), place(np.zeros((index.size, 2), np.uint32), devices)
     return _quick(posterior).start(*arguments).shapes(*arguments)
 
@@ -93,7 +93,7 @@ def point_estimates(
     """
     count = len(bins.y)
     devices = devices_for(count, QUICK_BINS)
-    quick = stream(_quick(posterior), count, QUICK_BINS, devices, lambda i: (take(bins, i), keys[i]), stop)
+    quick = stream(_quick(posterior), Batches(count, QUICK_BINS, devices), lambda i: (take(bins, i), keys[i]), stop)
     found = filled([part for _, part in quick], count)
     done = ~np.isnan(found.solution.chi2)
     rest = np.flatnonzero(done & ~found.solution.converged)
@@ -117,7 +117,7 @@ def _with_care(posterior: Posterior, bins: Bin, starts: Float[np.ndarray, "bin s
     def chosen(index: Int[np.ndarray, " item"]) -> tuple[Bin, np.ndarray]:
         return take(bins, bin[index]), starts[bin[index], start[index]]
 
-    parts = stream(_careful(posterior), bin.size, CAREFUL_STARTS, devices, chosen, stop)
+    parts = stream(_careful(posterior), Batches(bin.size, CAREFUL_STARTS, devices), chosen, stop)
     each = filled([part for _, part in parts], bin.size)
     return jax.tree.map(lambda array: array.reshape(count, many, *array.shape[1:]), each)
 

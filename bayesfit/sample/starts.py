@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
 from bayesfit.compute import keys as _keys
-from bayesfit.compute.devices import FEW, batches, devices_for, place, stream, take
+from bayesfit.compute.devices import FEW, Batches, devices_for, place, stream, take
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
@@ -61,7 +61,7 @@ class Estimate(NamedTuple):
 def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate) -> None:
     """Begin to compile in the background, for point estimates of these shapes."""
     devices = devices_for(len(bins.y), FEW)
-    index = next(batches(1, BINS, devices))
+    index = next(Batches(1, BINS, devices).indices())
     given = points.starts, points.prior_draws
     starts, prior_draws = (np.zeros((index.size, *shape.shape[1:]), shape.dtype) for shape in given)
     _, count, size = count_and_size(posterior, points)
@@ -92,7 +92,7 @@ def estimate_bins(bins: BinTargets, points: PointEstimate, chains: int, report: 
         return take(bins.data, index), points.starts[index], points.prior_draws[index], u
 
     found: list[Estimate] = []
-    for index, part in stream(first_stages(bins.posterior), bins.count, BINS, devices, chosen, stop):
+    for index, part in stream(first_stages(bins.posterior), Batches(bins.count, BINS, devices), chosen, stop):
         keys = bins.keys[index[: bins.count - len(found)]]
         first = [jax.tree.map(lambda array, row=row: array[row], part) for row in range(len(keys))]
         with np.errstate(all="ignore"):
