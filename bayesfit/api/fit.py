@@ -196,7 +196,7 @@ def _prepared_together(
     priors, fixed = map(pooled.without_common, (choices.priors, choices.fixed))
     problem = _prepared(curves, choices._replace(priors=priors, fixed=fixed), settings)
     pooled.check(problem)
-    return problem, partial(joint_fit.fit_together, pooled.of_bins(problem.usable))
+    return problem, partial(joint_fit.fit_together, pooled, problem.usable)
 
 
 def _before(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:
@@ -212,8 +212,7 @@ def _before(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outc
 
 
 def _fit_each(before: Outcome, report: Report) -> Outcome:
-    """Estimate and sample every bin by itself, while the programs of later stages
-    compile in the background."""
+    """Estimate and sample every bin by itself, while the programs of later stages compile in the background."""
     problem, keys, chains = before.problem, before.keys, before.settings.chains
     posterior, bins = problem.posterior, problem.bins
     with stop_on_signal() as stop:
