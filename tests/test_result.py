@@ -10,6 +10,7 @@ import xarray as xr
 
 import bayesfit
 from bayesfit.compute.single_precision import in_single
+from bayesfit.result.tree import in_all_bins
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,22 @@ def test_in_single():
         assert in_single(np.array(values))
     for values in ([1.0, 3.5e38], [-3.5e38], [1e-39, 1.0], [-1e-300]):
         assert not in_single(np.array(values))
+
+
+@pytest.mark.parametrize("places", [[], [1, 3]])
+def test_bins_that_were_not_fitted_keep_the_types_of_the_others(places):
+    """NaN, 0, False and "" in the dtype of each variable, and dimensions in their order."""
+    kinds = {"f4": np.nan, "f8": np.nan, "i1": 0, "i4": 0, "?": False, "O": ""}
+    arrays = {name: (("draw", "q_bin"), np.ones((2, len(places))).astype(name)) for name in kinds}
+    group = xr.Dataset(arrays).assign(common=("draw", np.ones(2))).assign_attrs(kept="yes")
+    whole = in_all_bins(group, np.array(places, int), 5, {"i4": 7})
+    assert whole.attrs == {"kept": "yes"}
+    for name, nothing in kinds.items():
+        assert (whole[name].dtype, whole[name].dims) == (np.dtype(name), ("draw", "q_bin"))
+        expected = np.full((2, 5), 7 if name == "i4" else nothing, name)
+        expected[:, places] = np.ones(()).astype(name)
+        np.testing.assert_array_equal(whole[name].values, expected)
+    xr.testing.assert_equal(whole.common, group.common)
 
 
 def test_draws_are_small_on_disk(saved):

@@ -1,4 +1,4 @@
-"""The one composition of the stages: curves in, posterior with verdicts out."""
+"""Fits curves: data and choices in, posteriors with verdicts out. `_run` composes the stages."""
 
 from __future__ import annotations
 
@@ -52,45 +52,48 @@ def fit(
         curves: what `bayesfit.curves` or `bayesfit.read` returned: dims (q_bin, tau).
         model: name of a model, path of a model file, a table of one of these and its options, `{"name":
             "master_curve", "table": (x, g1)}`, or a `Model`.
-        noise: how the points scatter: "scaled" (the stated errors times one inferred factor a bin), "stated",
-            "inferred" (one standard deviation a bin), "smooth" (one that varies with the delay), "robust" (Student-t),
-            "correlated" (neighbouring delays), or "speckle" (finitely many speckles and photons).
+        noise: how the points scatter: "scaled" (the stated errors times one inferred factor per bin), "stated",
+            "inferred" (one standard deviation per bin), "smooth" (one that varies with the delay), "robust"
+            (Student-t), "correlated" (neighbouring delays), or "speckle" (finitely many speckles and photons).
         priors: parameter name to prior, as text `"LogNormal(3, 1)"`, as a table `{"family": ..., ...}`, or a NumPyro
-            distribution; each value one number or one a bin. Amplitudes are `contrast` and `baseline`.
-        fixed: parameter name to value, one number or one a bin (q_bin,); any prior of that parameter is left aside.
-        across: parameter name to how it is pooled across bins, all others being each bin's own: "shared" (one value),
-            `{"kind": "shared", "by": "phi"}` (one for each value of a coordinate of q_bin, or of an array of labels),
-            "pooled" (drawn from a common normal distribution on the unconstrained scale), "smooth" (a random walk in
-            log q there), or a law in q as `bayesfit.law` takes it: "diffusion", `{"name": "power_law", "n": 1}`, with
-            `"scatter": True` for bins that scatter about it, in the parameter's logarithm (in the parameter itself
-            where it may be negative). `priors` and `fixed` may name what the bins have in common (`D`). All bins then
-            have one posterior, sampled by NumPyro's NUTS, with `warmup` and `target_accept` of its own; parameters of
-            it have dims (chain, draw), and a bin's draws depend on the other bins.
-        chains, draws, warmup: chains a bin, kept draws a chain, warm-up transitions before them.
-        target_ess: effective sample size, bulk and tail, that the kept draws of a bin's worst parameter should have
-            together, with R-hat at most 1.01. Chains that miss it go on to twice their length, of which every second
-            draw is kept, and so on; a bin that 400 transitions have not brought there, or whose trajectories diverge,
-            begins again from a frame of its own draws, up to five times and with ever longer chains, the last of 8,000
-            transitions. A target of more than half the number of kept draws stands for that half. Verdicts ask for 400
-            whatever the target: draws that have it are kept until there are better ones. 0, or too few draws both for
-            the target and for 400: exactly `draws` transitions after the warm-up.
+            distribution; each value is one number or one per bin. Amplitudes are `contrast` and `baseline`.
+        fixed: parameter name to value, one number or one per bin (q_bin,), in place of any prior of that parameter.
+        across: parameter name to how it is pooled across bins, while all others have a value in each bin: "shared"
+            (one value), `{"kind": "shared", "by": "phi"}` (one for each value of a coordinate of q_bin, or of an array
+            of labels), "pooled" (drawn from a common normal distribution on the unconstrained scale), "smooth" (a
+            random walk in log q on that scale), or a law in q as `bayesfit.law` takes it: "diffusion", `{"name":
+            "power_law", "n": 1}`, with `"scatter": True` for bins that scatter about it, in the parameter's logarithm
+            (in the parameter itself where it may be negative). `priors` and `fixed` may name what the bins have in
+            common (`D`). All bins then have one posterior, sampled by NumPyro's NUTS, with `warmup` and
+            `target_accept` of its own; what the bins have in common has dims (chain, draw), and the draws of a bin
+            depend on the other bins.
+        chains, draws, warmup: chains per bin, kept draws per chain, and warm-up transitions before them.
+        target_ess: effective sample size, bulk and tail, that the kept draws of a bin's worst parameter should have in
+            all chains together, with R-hat at most 1.01. Chains that miss it go on to twice their length, of which
+            every second draw is kept, and so on. A bin that 400 transitions have not brought there, or whose
+            trajectories diverge, begins again with a preconditioner made from its own draws, up to five times and with
+            ever longer chains, the last of 8,000 transitions. A target above half the number of kept draws is lowered
+            to that half. Verdicts ask for 400 whatever the target: draws that have it are kept until there are better
+            ones. With 0, or too few draws both for the target and for 400, exactly `draws` transitions follow the
+            warm-up.
         seed: the same data, settings, seed and machine give the same bits; a bin's draws depend on no other bin.
-        target_accept: acceptance rate that the step size is adapted to.
-        include: more groups for the result, of "log_likelihood" (of each point given the others of its bin; amplitudes
-            are drawn ones), "log_prior", "posterior_predictive", "prior" and "prior_predictive".
-        method: "nuts", or, with `across`, "svi" for a quick look: a normal distribution fitted by variational
-            inference, of which the draws are then. Bins are called `approximate`, and `pareto_k` in group `across` says
-            how far off it is.
+        target_accept: acceptance rate to which the step size is adapted.
+        include: more groups for the result, of "log_likelihood" (of each point given the others of its bin and drawn
+            amplitudes), "log_prior", "posterior_predictive", "prior" and "prior_predictive".
+        method: "nuts", or, with `across`, "svi" for a quick look: draws from a normal distribution that is fitted by
+            variational inference. The verdict on each bin is then `approximate`, and `pareto_k` in group `across` says
+            how far off the fit is.
         progress: True for a progress bar on standard error, or a function that takes a `Progress`.
 
     Returns:
         DataTree in ArviZ's schema, with groups `posterior` and `sample_stats` (chain, draw, q_bin), `observed_data`,
         `constant_data`, `point_estimate` (the least-squares fit), `fit_curve` (posterior mean curve with its 95 % band)
         and `diagnostics` (per bin: r_hat, ess_bulk, ess_tail, divergences, verdict, reason, ...). Bins that cannot be
-        used are NaN. On Ctrl-C the draws made so far are returned, and the bins that lack some say so.
+        used are NaN. On Ctrl-C the draws made so far are returned, and bins that lack some have the verdict
+        `interrupted`.
 
     Raises:
-        InputError, SettingsError, ModelError: before any sampling; one line that says what and where.
+        InputError, SettingsError, ModelError: before any sampling, in one line that says what is wrong and where.
 
     Example:
         >>> import bayesfit
@@ -127,11 +130,12 @@ def point_estimate(
     fixed: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> xr.Dataset:
-    """The classical least-squares fit of every bin, without a posterior: a quick look. Arguments as for `fit`.
+    """The classical least-squares fit of every bin, without a posterior: a quick look. Arguments as for `fit`; priors
+    only say where to look for starts.
 
     Returns:
-        Dataset (q_bin) with each parameter, its standard error as NAME_sd, `chi2` and `converged`; what `fit` returns
-        as group `point_estimate`. Priors are only where starts are looked for. Bins that cannot be used are NaN.
+        Dataset (q_bin) with each parameter, its standard error as NAME_sd, `chi2` and `converged`, as in group
+        `point_estimate` of what `fit` returns. Bins that cannot be used are NaN.
 
     Raises:
         InputError, SettingsError, ModelError: as `fit` does.
@@ -193,7 +197,7 @@ def _prepared_together(
     priors, fixed = map(pooled.without_common, (choices.priors, choices.fixed))
     problem = _prepared(curves, choices._replace(priors=priors, fixed=fixed), settings)
     pooled.check(problem)
-    return problem, partial(joint_fit.fit_together, pooled.of_bins(problem.usable))
+    return problem, partial(joint_fit.fit_together, pooled, problem.usable)
 
 
 def _before(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:

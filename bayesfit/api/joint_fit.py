@@ -27,7 +27,7 @@ from bayesfit.sample.draws import Draws
 from bayesfit.sample.joint_starts import find_start
 from bayesfit.sample.preconditioner import Start
 
-OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups that know nothing of what bins have in common
+OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups from the priors of single bins
 
 Given = Mapping[str, Any]
 
@@ -88,12 +88,13 @@ def check_settings(across: Given, settings: FitSettings) -> None:
         raise SettingsError(f"{settings.method!r} is for joint fits", field="method", remedy=remedy)
 
 
-def fit_together(pooled: Pooled, before: Outcome, report: Report) -> Outcome:
-    """Estimate every bin by itself, then sample all bins together.
+def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Outcome, report: Report) -> Outcome:
+    """Estimate every bin by itself, then sample all bins together; `places`: theirs among all bins of the dataset.
 
     A warning about bins that are not independent points at the caller of `fit`, four frames up.
     """
     dependent = warned_of(before.curves, stacklevel=4)
+    pooled = pooled.of_bins(places)
     with stop_on_signal() as stop:
         joint, found = _estimated(pooled, before, report, stop)
         hierarchical = any(pooling.hierarchical for pooling in pooled.poolings)

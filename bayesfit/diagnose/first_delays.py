@@ -22,7 +22,7 @@ from bayesfit.sample.least_squares import point_estimates
 
 EARLY = 0.25  # share of a bin's points among which those that are off must be
 FEWEST = 16  # points
-FAR = 3.5  # sd of the farthest point, for a bin to be looked at, and of the next ones, for them to be off as well
+FAR = 3.5  # sd: a bin is examined if its farthest point is farther, and the next points are off if they are
 CLEARLY = 6.0  # sd of the first point from the curve of the rest
 NEXT = 5  # points
 SMALLER = 0.6  # the rest's variance about its curve, over that of all points, at most

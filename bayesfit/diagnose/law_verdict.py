@@ -18,7 +18,7 @@ from bayesfit.modelling.laws import Law
 from bayesfit.posterior.bin_likelihood import Bins, Likelihood, log_likelihood
 from bayesfit.sample.convergence import worst
 
-REACH, POINTS = 8.0, 2001  # of the search for a bin's best value: sd of its likelihood, and places on that line
+REACH, POINTS = 8.0, 2001  # range of the search for a bin's best value, in sd of its likelihood, and number of places
 
 OfBins = Float[np.ndarray, " bin"]
 OfDraws = Float[np.ndarray, "chain draw"]

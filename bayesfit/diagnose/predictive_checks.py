@@ -1,14 +1,15 @@
 """Posterior predictive checks of one bin: do its residuals scatter as the noise model says?
 
-Where mean curve and noise are right, the normal scores of the residuals at each posterior draw are independent standard
-normal variables, so that the replicated statistic's distribution is known and needs no simulation. Each p-value is the
-median over the draws of the probability that a replicate is as extreme (Gelman, Meng & Stern 1996, who take the mean; a
-few draws far from the data would make that insensitive).
+Where mean curve and noise model are right, the normal scores of the residuals at each posterior draw are independent
+standard normal variables. The distribution of a statistic of replicated data then has a closed form, and nothing needs
+to be simulated. Each p-value is the median over the draws of the probability that a replicate is as extreme (Gelman,
+Meng & Stern 1996 take the mean, which a few draws far from the data would make insensitive).
 """
 
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Bool, Float
 from scipy import special, stats
 
 from bayesfit.modelling.noise import CORRELATED, SPECKLE, share_at
@@ -22,6 +23,9 @@ TIMES = 6  # over the delay window
 
 TINY = np.finfo(float).tiny
 
+Scores = Float[np.ndarray, "draw point"]
+OfDraws = Float[np.ndarray, " draw"]
+
 CHECKS = {
     "p_chi2": "probability of a sum of squared residuals as far from its expectation, under the noise model",
     "p_correlation": "probability of residuals of neighbouring delays that correlate as strongly",
@@ -30,19 +34,23 @@ CHECKS = {
 }
 
 
-def check(scores: np.ndarray) -> dict[str, float]:
-    """The p-values named in `CHECKS`, from the normal scores (draw, point) of one bin's valid points in order of delay;
-    NaN where there are too few points."""
+def check(scores: Scores) -> dict[str, float]:
+    """The p-values named in `CHECKS`, from the normal scores of one bin's valid points in order of delay; NaN where
+    there are too few points."""
     if scores.shape[1] < FEWEST_POINTS or not np.all(np.isfinite(scores)):
         return dict.fromkeys(CHECKS, float("nan"))
     values = (_chi2(scores), _correlation(scores), _tails(scores), _trend(scores))
     return dict(zip(CHECKS, (float(np.median(p)) for p in values), strict=True))
 
 
-def speckle_log_ratio(scores: np.ndarray, valid: np.ndarray, tau: np.ndarray) -> np.ndarray:
-    """How much likelier the scores (bin, tau) of the `valid` points at delays `tau` make correlations as noise
-    "speckle" has them than as "correlated" has them (bin,): the difference of their log likelihoods, each at its best
-    strength and range of a few, with the scale profiled out."""
+def speckle_log_ratio(
+    scores: Float[np.ndarray, "bin tau"], valid: Bool[np.ndarray, "bin tau"], tau: Float[np.ndarray, " tau"]
+) -> Float[np.ndarray, " bin"]:
+    """The log likelihood of each bin's scores under correlations as noise "speckle" has them, less that under
+    correlations as noise "correlated" has them.
+
+    Each is the largest over a few strengths and ranges of the correlation, with the scale profiled out. `tau` has unit
+    s."""
     share, length = map(np.ravel, np.meshgrid(SHARES, RANGES))
     memory = np.exp(-CORRELATED.layout(tau) / length)
     log_range = _likelihoods(scores, valid, np.broadcast_to(share, memory.shape), memory)
@@ -52,9 +60,17 @@ def speckle_log_ratio(scores: np.ndarray, valid: np.ndarray, tau: np.ndarray) ->
     return np.max(speckle, axis=1) - np.max(log_range, axis=1)
 
 
-def _likelihoods(scores: np.ndarray, valid: np.ndarray, share: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """Log likelihoods (bin, chain) of scores (bin, tau) under several chains as `ornstein_uhlenbeck` defines them, from
-    the share and the memory (tau, chain); the scale is profiled out, and what they have in common is left out."""
+def _likelihoods(
+    scores: Float[np.ndarray, "bin tau"],
+    valid: Bool[np.ndarray, "bin tau"],
+    share: Float[np.ndarray, "tau process"],
+    memory: Float[np.ndarray, "tau process"],
+) -> Float[np.ndarray, "bin process"]:
+    """Log likelihoods of scores under several Ornstein-Uhlenbeck processes with white noise beside, by a Kalman filter
+    (see `ornstein_uhlenbeck`).
+
+    At each delay, `share` is the process's share of the variance and `memory` its correlation with the delay before.
+    The scale is profiled out, and terms that all processes have in common are left out."""
     shape = len(scores), share.shape[1]
     mean, variance, square, volume = np.zeros(shape), np.ones(shape), np.zeros(shape), np.zeros(shape)
     for place, load in enumerate(np.sqrt(share)):
@@ -68,29 +84,29 @@ def _likelihoods(scores: np.ndarray, valid: np.ndarray, share: np.ndarray, memor
     return -0.5 * (valid.sum(axis=1)[:, None] * np.log(np.maximum(square, TINY)) + volume)
 
 
-def neighbour_correlation(scores: np.ndarray) -> np.ndarray:
-    """Correlation of neighbouring scores at each draw (draw,)."""
+def neighbour_correlation(scores: Scores) -> OfDraws:
+    """The correlation of neighbouring scores at each draw."""
     total = np.sum(scores**2, axis=1)
     return np.sum(scores[:, 1:] * scores[:, :-1], axis=1) / np.where(total > 0, total, 1.0)
 
 
-def _chi2(scores: np.ndarray) -> np.ndarray:
-    """Two-sided, of a chi-square variable with a degree of freedom a point."""
+def _chi2(scores: Scores) -> OfDraws:
+    """The two-sided p-value of a chi-square variable with one degree of freedom per point."""
     total, count = np.sum(scores**2, axis=1), scores.shape[1]
     return 2.0 * np.minimum(stats.chi2.sf(total, count), stats.chi2.cdf(total, count))
 
 
-def _correlation(scores: np.ndarray) -> np.ndarray:
-    """Two-sided; the first serial correlation of n independent normal variables of known mean has mean 0 and variance
-    (n - 1) / (n (n + 2)) (Moran 1948). Further lags would add nothing: a fit takes slow waves away."""
+def _correlation(scores: Scores) -> OfDraws:
+    """The two-sided p-value of the first serial correlation, which for n independent standard normal variables has mean
+    0 and variance (n - 1) / (n (n + 2)) (Moran 1948). Further lags would add nothing: a fit takes slow waves away."""
     count = scores.shape[1]
     sd = np.sqrt((count - 1) / (count * (count + 2.0)))
     return 2.0 * special.ndtr(-np.abs(neighbour_correlation(scores)) / sd)
 
 
-def _tails(scores: np.ndarray) -> np.ndarray:
+def _tails(scores: Scores) -> OfDraws:
     """The smaller of two p-values, of the farthest point and of the kurtosis (Anscombe & Glynn 1983), times 2
-    (Bonferroni); the latter sees outliers that have widened the noise's scale."""
+    (Bonferroni). The kurtosis finds outliers that have widened the inferred scale of the noise."""
     count = scores.shape[1]
     farthest = -np.expm1(count * np.log1p(-2.0 * special.ndtr(-np.max(np.abs(scores), axis=1))))
     if count < FEWEST_FOR_KURTOSIS:
@@ -99,11 +115,12 @@ def _tails(scores: np.ndarray) -> np.ndarray:
     return np.minimum(2.0 * np.minimum(farthest, kurtosis), 1.0)
 
 
-def _trend(scores: np.ndarray) -> np.ndarray:
-    """Two-sided, of the slope of the squared residuals over the delays' order (the score test of Cook & Weisberg 1983).
+def _trend(scores: Scores) -> OfDraws:
+    """The two-sided p-value of the slope of the squared residuals over the order of the delays (the score test of Cook
+    & Weisberg 1983).
 
-    The slope's variance and fourth cumulant are those of chi-square variables, 2 and 48; it is taken for a Student-t
-    that has them.
+    A squared score is a chi-square variable, with variance 2 and fourth cumulant 48; the slope, a weighted sum of them,
+    is approximated by a Student-t variable with the same variance and fourth cumulant.
     """
     places = np.arange(scores.shape[1]) - (scores.shape[1] - 1) / 2.0
     slope = (scores**2 - 1.0) @ places / np.sqrt(2.0 * np.sum(places**2))

@@ -75,8 +75,8 @@ def _effort(draws: Draws) -> dict[str, Any]:
 
 
 def of_all_bins(table: xr.Dataset, problem: Problem, curves: xr.Dataset) -> xr.Dataset:
-    """The table of all bins, with the number of points, the audit of the stated errors, and why bins were not
-    fitted."""
+    """The table of all bins, with the number of points, the audit of the stated errors, and the reason why a bin was
+    not fitted."""
     points, reason = problem.points, table.reason.values.copy()
     for place in np.setdiff1d(np.arange(len(points)), problem.usable):
         _, reason[place] = unusable(int(points[place]), problem.needed)

@@ -15,7 +15,7 @@ from bayesfit.compute.kinds import Kind, expect_path, expect_result
 from bayesfit.compute.single_precision import as_stored
 
 COMPRESSED = {"zlib": True, "complevel": 4}
-RENAMED = {  # variables and dimensions of results that were saved before, and what they are called now
+RENAMED = {  # variables and dimensions of older saved results, and their names today
     "jumped": "independence_accepted",
     "speckle_evidence": "speckle_log_ratio",
     "link": "pooling",
@@ -28,14 +28,14 @@ def refuse_own_input(output: Path, file: Path, other: str = "file") -> None:
     """Refuse to write over what was read.
 
     Raises:
-        SettingsError: the two are one; its remedy names `other`, a file or folder.
+        SettingsError: the two are the same file; the remedy is to name another one of `other`, a file or folder.
     """
     if output.exists() and file.exists() and output.samefile(file):
         raise SettingsError("would overwrite its own input", field="-o", file=file, remedy=f"Name another {other}")
 
 
 def check_ending(path: str | Path, field: str = "-o") -> Path:
-    """The path of a result to be, refused where its name promises another format than the one that is written.
+    """The path to save a result at, refused where its ending promises another format than the one that is written.
 
     Raises:
         SettingsError: it does not end in .nc.
@@ -48,19 +48,20 @@ def check_ending(path: str | Path, field: str = "-o") -> Path:
 
 
 def save(result: xr.DataTree, path: str | Path) -> Path:
-    """Write a result as netCDF-4 (compressed; float32, and float64 where a value is beyond that range), whole or not at
-    all.
+    """Write a result as netCDF-4, compressed, in float32, or float64 where a value is beyond that range.
+
+    The file is either written whole or not at all.
 
     Args:
         result: what `fit` returned.
-        path: where to, ending in .nc; its folder must exist. A file of that name is replaced.
+        path: where to save it, ending in .nc; its folder must exist. A file of that name is replaced.
 
     Returns:
         The path.
 
     Raises:
-        ResultError: it is no result, or cannot be written; nothing is left behind, and an older file of that name stays
-            as it was. SettingsError: the path has another ending.
+        ResultError: it is no result, or it cannot be written; then nothing is left behind, and an older file of that
+            name stays as it was. SettingsError: the path has another ending.
     """
     if not isinstance(result, xr.DataTree):
         datasets: dict[Kind, str] = dict.fromkeys(("curves", "dataset", "comparison"), "Save it by its own to_netcdf")
@@ -68,27 +69,30 @@ def save(result: xr.DataTree, path: str | Path) -> Path:
     path = check_ending(path, "path").expanduser()
     small = xr.DataTree.from_dict({node.path: _single(node.to_dataset(inherit=False)) for node in result.subtree})
     small.attrs["content_sha256"] = content_hash(small)
+    try:
+        _write(small, path)
+    except (OSError, TypeError, ValueError) as error:
+        raise ResultError(f"cannot be written: {getattr(error, 'strerror', None) or error}", file=path) from error
+    return path
+
+
+def _write(result: xr.DataTree, path: Path) -> None:
+    """Write a file beside the path, wait until the disk has it, and only then give it its name."""
     encoding = {
         node.path: {name: COMPRESSED for name, v in node.data_vars.items() if v.dtype.kind in "fiub" and v.ndim}
-        for node in small.subtree
+        for node in result.subtree
         if node.data_vars
     }
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    os.close(handle)
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise ResultError(f"cannot be written: {error.strerror}", file=path) from error
-    try:
-        small.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
+        result.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
         _sync(temporary)
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
         _sync(path.parent)
-    except (OSError, TypeError, ValueError) as error:
-        raise ResultError(f"cannot be written: {getattr(error, 'strerror', None) or error}", file=path) from error
     finally:
         Path(temporary).unlink(missing_ok=True)
-    return path
 
 
 def load(path: str | Path) -> xr.DataTree:
@@ -104,7 +108,7 @@ def load(path: str | Path) -> xr.DataTree:
     try:
         with xr.open_datatree(path, engine="h5netcdf") as opened:
             result = opened.load()
-    except Exception as error:  # h5py, h5netcdf and xarray each raise their own kinds on a damaged file
+    except Exception as error:  # h5py, h5netcdf and xarray raise errors of their own on a damaged file
         raise ResultError(f"cannot be read as a result ({error})", file=path, remedy="Run the fit again") from error
     stated = result.attrs.get("content_sha256")
     if stated is None or "posterior" not in result.children:
@@ -124,7 +128,7 @@ def _with_current_names(result: xr.DataTree) -> xr.DataTree:
 
 
 def one_bin(result: xr.DataTree, q_bin: int) -> xr.DataTree:
-    """The result of one bin, only with the delays that are data there: what `az.loo` and `az.psense` take.
+    """The result of one bin, with only those delays that are data there, for `az.loo` and `az.psense`.
 
     Args:
         result: what `fit` or `load` returned.
@@ -145,7 +149,7 @@ def one_bin(result: xr.DataTree, q_bin: int) -> xr.DataTree:
 
 
 def content_hash(result: xr.DataTree) -> str:
-    """SHA-256 over every variable of every group: name, dims, and bytes."""
+    """The SHA-256 of every variable of every group: its name, dimensions and bytes."""
     digest = hashlib.sha256()
     for node in sorted(result.subtree, key=lambda node: node.path):
         dataset = node.to_dataset(inherit=False)
@@ -157,7 +161,7 @@ def content_hash(result: xr.DataTree) -> str:
 
 
 def _single(dataset: xr.Dataset) -> xr.Dataset:
-    """Data variables as they are saved; coordinates stay as they are."""
+    """The dataset with data variables in the precision in which they are saved; coordinates stay in theirs."""
     stored = {name: as_stored(array.values) for name, array in dataset.data_vars.items() if array.dtype == np.float64}
     return dataset.assign({name: dataset[name].copy(data=values) for name, values in stored.items()})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,7 @@ GROUPS = {
 }
 OF_POINTS = ("log_likelihood", "posterior_predictive", "prior_predictive")  # groups with a value for each delay
 
+Key = UInt32[Array, "2"]  # data of a random key
 Point = dict[str, Float[Array, ""]]  # parameter name to value
 Made = dict[str, Float[Array, "..."]]  # variable to what is made of one draw, () or (tau,)
 Values = dict[str, Float[np.ndarray, "q_bin chain draw"]]
@@ -128,37 +129,37 @@ def _pieces(name: str, drawn: Drawn, draws: int) -> Iterator[tuple[_Place, dict[
 def _program(posterior: Posterior, group: str) -> Spread:
     """The program of one group: (bin, values of some draws, key) to arrays with a leading axis of draws."""
 
-    def one(bin: Bin, values: dict[str, Float[Array, " draw"]], key: Any) -> Made:
+    def one(bin: Bin, values: dict[str, Float[Array, " draw"]], key: Key) -> Made:
         keys = jax.random.split(key, AT_ONCE)
         return jax.vmap(lambda v, k: PROGRAMS[group](posterior, bin, v, k))(values, keys)
 
     return Spread(one, named(group, posterior.identity))
 
 
-def _log_likelihood(posterior: Posterior, bin: Bin, values: Point, key: Any) -> Made:
+def _log_likelihood(posterior: Posterior, bin: Bin, values: Point, key: Key) -> Made:
     residual = bin.y - posterior.mean(values, bin) * bin.inverse_error
     density = posterior.scatter_at(values, bin).pointwise(residual, bin)
     return {"g2": jnp.where(bin.valid, density + jnp.log(jnp.where(bin.valid, bin.inverse_error, 1.0)), jnp.nan)}
 
 
-def _log_prior(posterior: Posterior, bin: Bin, values: Point, key: Any) -> Made:
+def _log_prior(posterior: Posterior, bin: Bin, values: Point, key: Key) -> Made:
     return posterior.log_prior(values, bin)
 
 
-def _predictive(posterior: Posterior, bin: Bin, values: Point, key: Any) -> Made:
+def _predictive(posterior: Posterior, bin: Bin, values: Point, key: Key) -> Made:
     drawn = Observed(posterior.mean(values, bin), posterior.scatter_at(values, bin), bin).sample(key)
     return {"g2": jnp.where(bin.valid, drawn, jnp.nan)}
 
 
-def _prior(posterior: Posterior, bin: Bin, values: Point, key: Any) -> Made:
+def _prior(posterior: Posterior, bin: Bin, values: Point, key: Key) -> Made:
     return posterior.draw_full_prior(key, bin)
 
 
-def _prior_predictive(posterior: Posterior, bin: Bin, values: Point, key: Any) -> Made:
+def _prior_predictive(posterior: Posterior, bin: Bin, values: Point, key: Key) -> Made:
     return _predictive(posterior, bin, posterior.draw_full_prior(key, bin), jax.random.fold_in(key, 1))
 
 
-PROGRAMS: dict[str, Callable[[Posterior, Bin, Point, Any], Made]] = {
+PROGRAMS: dict[str, Callable[[Posterior, Bin, Point, Key], Made]] = {
     "log_likelihood": _log_likelihood,
     "log_prior": _log_prior,
     "posterior_predictive": _predictive,

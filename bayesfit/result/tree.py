@@ -17,7 +17,7 @@ Groups = dict[str, xr.Dataset]
 
 PACKAGES = ("bayesfit", "jax", "jaxlib", "numpyro", "optimistix", "arviz", "xarray", "numpy")
 SAMPLED = ("posterior", "sample_stats")  # groups that repeat the attributes of the root, as ArviZ's do
-NOT_FITTED = {"f": np.nan, "i": 0, "b": False, "O": ""}  # by the kind of a variable: its value in a bin left out
+NOT_FITTED = {"f": np.nan, "i": 0, "u": 0, "b": False, "O": "", "U": ""}  # value in other bins, by kind of variable
 
 
 def build(
