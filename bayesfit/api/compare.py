@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.compute.kinds import expect_result, expect_table
@@ -140,7 +141,7 @@ def _finished(log_likelihood: Array) -> Array | None:
     return made
 
 
-def leave_one_out(log_likelihood: Array) -> Array:
+def leave_one_out(log_likelihood: Float[np.ndarray, "point chain draw"]) -> Float[np.ndarray, "3 point"]:
     """Log predictive density of each point left out, Pareto k, and effective number of parameters; (3, point).
 
     Args:
@@ -159,7 +160,7 @@ def _log_sum(x: Array) -> Array:
     return np.log(np.exp(x - peak[..., None]).sum(axis=-1)) + peak
 
 
-def relative_efficiency(log_likelihood: Array) -> Array:
+def relative_efficiency(log_likelihood: Float[np.ndarray, "*point chain draw"]) -> Float[np.ndarray, "*point"]:
     """Effective sample size of the likelihood's mean over the number of draws; (..., chain, draw) to (...)."""
     likelihood = np.exp(log_likelihood - log_likelihood.max(axis=(-2, -1), keepdims=True))
     return ess_mean(likelihood) / np.prod(log_likelihood.shape[-2:])

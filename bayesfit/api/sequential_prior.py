@@ -21,6 +21,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import xarray as xr
+from jaxtyping import Bool, Float
 from numpyro.distributions.transforms import ExpTransform
 
 from bayesfit.compute.errors import SettingsError
@@ -35,6 +36,7 @@ from bayesfit.sample.draws import LARGEST_RHAT, LEAST_ESS
 CLEAR = 4.0  # standard deviations from a cut, for a posterior that a normal describes
 
 Array = np.ndarray
+PerBin = Float[np.ndarray, " q_bin"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Scale:
     family: str
     bounds: dict[str, Array] = field(default_factory=dict)
 
-    def of(self, x: Array) -> Array:
+    def of(self, x: Float[np.ndarray, "q_bin draw"]) -> Float[np.ndarray, "q_bin draw"]:
         """Values on the unconstrained scale, from draws (q_bin, draw)."""
         if self.family == "LogNormal":
             return np.log(x)
@@ -54,11 +56,11 @@ class Scale:
             return np.log((x - low) / (high - x))
         return x
 
-    def clear(self, mean: Array, sd: Array) -> Array:
+    def clear(self, mean: PerBin, sd: PerBin) -> Bool[np.ndarray, " q_bin"]:
         """Where (q_bin,) a normal of this mean and sd lies clear of the family's cut."""
         return mean - CLEAR * sd > self.bounds["low"] if self.family == "TruncatedNormal" else np.full(mean.shape, True)
 
-    def prior(self, mean: Array, sd: Array, compared: Array | None = None) -> Prior:
+    def prior(self, mean: PerBin, sd: PerBin, compared: Float[np.ndarray, "q_bin draw"] | None = None) -> Prior:
         """The prior of this mean and sd on the unconstrained scale."""
         return Prior(self.family, {"loc": mean, "scale": sd, **self.bounds}, compared)
 
@@ -103,7 +105,7 @@ def priors_of_bins(
     return priors, ok
 
 
-def spread_factor(z: Array) -> float:
+def spread_factor(z: Float[np.ndarray, "param draw"]) -> float:
     """The smallest common factor of the standard deviations with which independent normals are nowhere narrower than
     the normal of draws z (param, draw)."""
     return float(np.sqrt(np.linalg.eigvalsh(np.atleast_2d(np.corrcoef(z)))[-1]))

@@ -184,7 +184,7 @@ def _values(specimen: Specimen, diffusion: xr.DataArray, seed: int) -> dict[str,
             draws = given.draws(shape, seed)
             values[name] = xr.DataArray(draws, coords, ("chain", "draw")) if draws.ndim else xr.DataArray(draws)
         else:
-            values[name] = viscosity_of_water(values["temperature"])
+            values[name] = xr.DataArray(viscosity_of_water(values["temperature"]))
         values[name].attrs = DESCRIBED[name]
     return values
 

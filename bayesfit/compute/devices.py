@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Int
 from numpyro.distributions.distribution import validation_enabled
 
 from bayesfit.compute.programs import Kept, key, load, pack, read, write
@@ -197,7 +198,7 @@ class Batches(NamedTuple):
     width: int
     devices: int
 
-    def indices(self) -> Iterator[np.ndarray]:
+    def indices(self) -> Iterator[Int[np.ndarray, " batch"]]:
         """Indices of each batch; the last is filled up with its own first index."""
         total = self.width * self.devices
         for start in range(0, self.items, total):
@@ -208,9 +209,9 @@ class Batches(NamedTuple):
 def stream(
     program: Spread,
     batches: Batches,
-    arguments: Callable[[np.ndarray], tuple[Any, ...]],
+    arguments: Callable[[Int[np.ndarray, " batch"]], tuple[Any, ...]],
     stop: Stop | None = None,
-) -> Iterator[tuple[np.ndarray, Any]]:
+) -> Iterator[tuple[Int[np.ndarray, " batch"], Any]]:
     """Indices of each batch, and what the program makes of their `arguments`, as NumPy arrays. The devices are kept one
     batch ahead; ends early after a wish to stop."""
     ahead = None
@@ -225,6 +226,6 @@ def stream(
         yield ahead[0], gather(ahead[1])
 
 
-def take(tree: Any, index: np.ndarray) -> Any:
+def take(tree: Any, index: Int[np.ndarray, " chosen"]) -> Any:
     """The items at these indices of the leading axis of every array."""
     return jax.tree.map(lambda array: np.asarray(array)[index], tree)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Bool, Float
 
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
@@ -115,7 +116,9 @@ def _dataset(x: Array, points: dict[str, Array], causes: dict[str, Array], delay
     )
 
 
-def outside(tau: np.ndarray, bins: int, tau_min: Any, tau_max: Any, file: str | None = None) -> np.ndarray:
+def outside(
+    tau: Float[np.ndarray, " tau"], bins: int, tau_min: Any, tau_max: Any, file: str | None = None
+) -> Bool[np.ndarray, "bins tau"]:
     """Which delays lie outside the range of each bin (bins, tau); None on either side is no limit.
 
     Raises:

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 from scipy.interpolate import BSpline
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -116,7 +117,7 @@ def warned_of(curves: xr.Dataset, stacklevel: int) -> Dependence:
     return found
 
 
-def noise_of(data: xr.Dataset) -> Array:
+def noise_of(data: xr.Dataset) -> Float[np.ndarray, "q_bin tau"]:
     """What is left of each curve (q_bin, tau) after a smooth one; NaN where a point does not count, or a bin has few
     points, or no noise."""
     return np.array([_noise(*bin) for bin in _points(data)]).reshape(data.sizes["q_bin"], -1)

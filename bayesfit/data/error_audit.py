@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 WRONG = 1.5  # factor between true and stated errors from which they are called wrong
 
@@ -28,7 +29,7 @@ def error_audit(data: xr.Dataset) -> dict[str, Any]:
     }
 
 
-def error_ratio(data: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
+def error_ratio(data: xr.Dataset) -> tuple[Float[np.ndarray, " q_bin"], Float[np.ndarray, " q_bin"]]:
     """True noise over stated error of each bin (q_bin,), without any model, and the relative standard error of that.
 
     The robust spread (1.4826 times the median absolute value) of z_i, the difference of a valid point from the line

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float, Int, Shaped
 
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.compute.kinds import in_words, kind_of
@@ -149,7 +150,9 @@ def _per_bin(data: xr.Dataset, name: str) -> Array:
     return data[name].values.astype(float) if name in data.coords else np.full(data.sizes["q_bin"], np.nan)
 
 
-def joined_delays(delays: Sequence[Array], datasets: Sequence[xr.Dataset]) -> tuple[Array, list[Array]]:
+def joined_delays(
+    delays: Sequence[Float[np.ndarray, " tau"]], datasets: Sequence[xr.Dataset]
+) -> tuple[Float[np.ndarray, " joined"], list[Int[np.ndarray, " tau"]]]:
     """All delays that occur (tau,), and the places of each dataset's own among them.
 
     Raises:
@@ -167,12 +170,12 @@ def joined_delays(delays: Sequence[Array], datasets: Sequence[xr.Dataset]) -> tu
     return joined, places
 
 
-def same_delays(tau: Array, other: Array) -> bool:
+def same_delays(tau: Float[np.ndarray, " tau"], other: Float[np.ndarray, " other"]) -> bool:
     """Whether delays are the same as files round them."""
     return tau.shape == other.shape and bool(np.allclose(tau, other, rtol=SAME_DELAY, atol=0.0))
 
 
-def spread(data: xr.Dataset, tau: Array, place: Array) -> xr.Dataset:
+def spread(data: xr.Dataset, tau: Float[np.ndarray, " joined"], place: Int[np.ndarray, " tau"]) -> xr.Dataset:
     """A group of variables with its delays at these places of all delays; elsewhere not valid, NaN or 0."""
     if "tau" not in data.dims or place.size == tau.size:
         return data
@@ -182,7 +185,9 @@ def spread(data: xr.Dataset, tau: Array, place: Array) -> xr.Dataset:
     return placed if "tau" in data.coords else placed.drop_vars("tau")
 
 
-def labels_of(datasets: Sequence[xr.Dataset], names: Any = None, field: str = "names") -> Array:
+def labels_of(
+    datasets: Sequence[xr.Dataset], names: Any = None, field: str = "names"
+) -> Shaped[np.ndarray, " dataset"]:
     """One name or number a dataset: those given, else the names of the files if they differ, else 0, 1, 2, ...
 
     Raises:
