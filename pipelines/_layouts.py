@@ -1,7 +1,7 @@
 """Which layout a table has, by its headings and its edges.
 
-long         one row a point; q, phi, angle or bin tell the bins apart, without any of them all rows are one bin
-wide         one column of delays, and one column a bin
+long         one row per point; q, phi, angle or bin say which bin a row is of; without any of them all rows are one bin
+wide         one column of delays, and one column per bin
 interleaved  as wide, with errors: beside each column, in a block after all, or each bin with delays of its own
 edge         no headings, q along the top and delays down the first column, with an empty corner
 transposed   delays along the top and q down the first column; or a table whose rows are the columns of the others
@@ -31,7 +31,7 @@ BY_NUMBER = {
 }
 ANY_NUMBER = (
     "--set columns.q=1 --set columns.tau=2 --set columns.g2=3 for one point a row, "
-    "--set columns.tau=1 --set layout=wide for one column a bin"
+    "--set columns.tau=1 --set layout=wide for one column per bin"
 )
 
 

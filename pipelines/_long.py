@@ -1,4 +1,4 @@
-"""Long tables: one row a point, and columns that tell the bins apart."""
+"""Long tables: one row per point, and columns that say which bin a row is of."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from bayesfit.pipelines._unit_names import Unit
 
 
 def read_long(sheet: Sheet) -> Reading:
-    """One row a point; bins by q, phi, angle and bin, in the order of appearance; delays are those of all bins."""
+    """One row per point; bins by q, phi, angle and bin, in the order of appearance; delays are those of all bins."""
     cells = sheet.cells
     place = {word: found_at for word in WORDS if (found_at := sheet.only(word)) is not None}
     for needed in ("tau", "g2"):

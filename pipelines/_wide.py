@@ -1,4 +1,4 @@
-"""Wide tables: one column of delays, or one for each bin, and one column of values a bin, with or without errors."""
+"""Wide tables: one column of delays, or one for each bin, and one column of values per bin, with or without errors."""
 
 from collections.abc import Sequence
 

@@ -42,7 +42,7 @@ PerBin = Float[np.ndarray, " q_bin"]
 @dataclass(frozen=True)
 class Scale:
     """The scale on which a parameter's posterior is matched: the `family` of the prior, and the bounds that it takes,
-    each one number or one a bin."""
+    each one number or one per bin."""
 
     family: str
     bounds: dict[str, Array] = field(default_factory=dict)
@@ -223,8 +223,8 @@ def _moments(problem: Problem, name: str, scale: Scale, draws: Array) -> tuple[A
         values = problem.bins.priors[name]
         return np.asarray(values.get("loc", np.zeros_like(values["scale"]))), np.asarray(values["scale"])
     z = scale.of(draws)
-    known = np.isfinite(z).all(axis=1)
-    return np.where(known, z.mean(axis=1), 0.0), np.where(known, z.std(axis=1), 1.0)
+    finite = np.isfinite(z).all(axis=1)
+    return np.where(finite, z.mean(axis=1), 0.0), np.where(finite, z.std(axis=1), 1.0)
 
 
 def _prior_draws(problem: Problem, curves: xr.Dataset, seed: int) -> dict[str, Array]:

@@ -21,7 +21,7 @@ NAMES = {"temperature": "temperature", "viscosity": "viscosity", "radius": "hydr
 DESCRIBED = {
     "temperature": {"units": "K", "long_name": "temperature of the specimen"},
     "viscosity": {"units": "Pa s", "long_name": "viscosity of the medium"},
-    "radius": {"units": "nm", "long_name": "hydrodynamic radius, known beforehand"},
+    "radius": {"units": "nm", "long_name": "hydrodynamic radius, given beforehand"},
 }
 COEFFICIENTS = ("D0", "D")  # where there are both, as in a joint fit with such a law, D0 is the particles' own
 UNIT = "angstrom^2/s"
@@ -91,11 +91,11 @@ def stokes_einstein(
         derived = hydrodynamic_radius(diffusion, values["temperature"], values["viscosity"])
         _check_size(derived)
     derived.attrs["long_name"] += f" from {diffusion.name}"
-    drawn = {NAMES[known]: value for known, value in values.items() if value.ndim}
+    drawn = {NAMES[quantity]: value for quantity, value in values.items() if value.ndim}
     posterior = result["posterior"].dataset.drop_vars(list(NAMES.values()), errors="ignore")
     tree = result.copy()
     tree["posterior"] = posterior.assign({**drawn, name: derived})
-    described = {known: value if isinstance(value, str) else value.described for known, value in specimen.items()}
+    described = {quantity: value if isinstance(value, str) else value.described for quantity, value in specimen.items()}
     tree.attrs.update(
         stokes_einstein=name, stokes_einstein_of=diffusion.name, specimen=json.dumps(described), specimen_seed=seed
     )
@@ -175,7 +175,7 @@ def _factor(array: xr.DataArray) -> float:
 
 
 def _values(specimen: Specimen, diffusion: xr.DataArray, seed: int) -> dict[str, xr.DataArray]:
-    """What is known, as draws (chain, draw) beside those of D, or as one number ()."""
+    """What is given, as draws (chain, draw) beside those of D, or as one number ()."""
     shape = (diffusion.sizes["chain"], diffusion.sizes["draw"])
     coords = {name: diffusion.coords[name] for name in ("chain", "draw") if name in diffusion.coords}
     values: dict[str, xr.DataArray] = {}

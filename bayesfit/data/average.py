@@ -224,9 +224,9 @@ def _averaged(repeats: list[xr.Dataset], labels: Array, distance: Array, limit: 
     )
     whole = whole.assign(masked)
     attrs = common_attrs(repeats)
-    known = bool(attrs.get("errors_stated", 1)) or bool((scattered | (count == 0)).all())
+    stated_errors = bool(attrs.get("errors_stated", 1)) or bool((scattered | (count == 0)).all())
     left_out = _in_words(labels, used)
-    whole.attrs = attrs | {"repeats": len(repeats), "repeats_left_out": left_out, "errors_stated": int(known)}
+    whole.attrs = attrs | {"repeats": len(repeats), "repeats_left_out": left_out, "errors_stated": int(stated_errors)}
     return whole.assign_coords(repeat=labels)
 
 

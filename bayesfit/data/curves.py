@@ -227,12 +227,12 @@ def _check_shapes(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, file: str
 
 
 def _per_bin(given: Any, bins: int, field: str, file: str | None) -> np.ndarray:
-    """One number a bin, NaN where unknown; q may not be negative."""
+    """One number per bin, NaN where unknown; q may not be negative."""
     if given is None:
         return np.full(bins, np.nan)
     array = np.atleast_1d(_real(given, field, file, []))
     if array.shape != (bins,):
-        raise InputError(f"expected one value a bin, shape ({bins},), got {array.shape}", file=file, field=field)
+        raise InputError(f"expected one value per bin, shape ({bins},), got {array.shape}", file=file, field=field)
     bad = np.isinf(array) | ((array < 0) & (field == "q"))
     if bad.any():
         index = int(np.argmax(bad))

@@ -67,12 +67,12 @@ def _axes(data: xr.Dataset) -> str:
 
 def _range(name: str, values: Any, unit: str, read_in: str = "") -> str:
     """The range of some values, NaN left aside; the unit they were read in where it says more than `unit`."""
-    known = np.asarray(values, float)[np.isfinite(np.asarray(values, float))]
-    if known.size == 0:
+    finite = np.asarray(values, float)[np.isfinite(np.asarray(values, float))]
+    if finite.size == 0:
         return f"{name} unknown" + (f" ({read_in})" if read_in else "")
-    low, high = f"{known.min():.4g}", f"{known.max():.4g}"
+    low, high = f"{finite.min():.4g}", f"{finite.max():.4g}"
     words = f"{name} {low} to {high} {unit}" if high != low else f"{name} {low} {unit}"
-    missing = np.size(values) - known.size
+    missing = np.size(values) - finite.size
     unknown = f", unknown for {missing} bins" if missing and name != "tau" else ""
     return words.rstrip() + (f" (read in {read_in})" if read_in not in ("", unit) else "") + unknown
 

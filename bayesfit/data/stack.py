@@ -188,7 +188,7 @@ def spread(data: xr.Dataset, tau: Float[np.ndarray, " joined"], place: Int[np.nd
 def labels_of(
     datasets: Sequence[xr.Dataset], names: Any = None, field: str = "names"
 ) -> Shaped[np.ndarray, " dataset"]:
-    """One name or number a dataset: those given, else the names of the files if they differ, else 0, 1, 2, ...
+    """One name or number per dataset: those given, else the names of the files if they differ, else 0, 1, 2, ...
 
     Raises:
         SettingsError: they do not fit, or are not all different.

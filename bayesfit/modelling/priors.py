@@ -186,12 +186,12 @@ def as_numbers(value: Any, field: str) -> OfBins:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise SettingsError(f"got {value!r}, expected a number or one number a bin", field=field) from error
+        raise SettingsError(f"got {value!r}, expected a number or one number per bin", field=field) from error
     if array.dtype.kind not in "fiu":
-        raise SettingsError(f"got {value!r}, expected a number or one number a bin", field=field)
+        raise SettingsError(f"got {value!r}, expected a number or one number per bin", field=field)
     array = array.astype(float)
     if array.ndim > 1 or not np.all(np.isfinite(array)):
-        raise SettingsError("expected a finite number or one finite number a bin", field=field)
+        raise SettingsError("expected a finite number or one finite number per bin", field=field)
     return array
 
 
@@ -221,4 +221,4 @@ def parse_common(spec: Any, parameter: str) -> Prior:
 def check_common(prior: Prior, field: str) -> None:
     """Raise SettingsError where a prior has values for each bin."""
     if any(np.ndim(value) for value in prior.values.values()):
-        raise SettingsError("expected one prior, not one a bin", field=field)
+        raise SettingsError("expected one prior, not one per bin", field=field)
