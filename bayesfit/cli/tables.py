@@ -72,7 +72,7 @@ def derived_lines(result: xr.DataTree) -> list[str]:
 
 
 def table(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = "") -> Table:
-    """A table for the terminal: one row per bin with its verdict, some parameters as median and 95 % interval, and why."""
+    """A table for the terminal: one row per bin with verdict, some parameters as median and 95 % interval, and why."""
     from rich.table import Table
 
     rows = summary(result)
@@ -116,7 +116,7 @@ def interval(median: float, low: float, high: float) -> str:
 
 
 def comparison_table(comparison: xr.Dataset) -> Table:
-    """A table for the terminal: one row per bin with its best model, and of each model how far it is behind the best and
+    """A table for the terminal: one row per bin with its best model, and how far each model is behind the best and
     its stacking weight; below, the sums over all bins.
 
     Args:
