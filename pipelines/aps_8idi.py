@@ -4,6 +4,8 @@ Current     /xpcs/multitau/normalized_g2 (tau, bin), its errors, delay_list in f
             phi. tau = delay_list * frame_time * stride_frame * avg_frame. Bins without pixels have no column, so a
             column's q is looked up through dynamic_index_mapping.
 Older       /exchange/norm-0-g2 (tau, bin), norm-0-stderr, tau in frames; /xpcs/dqlist, dphilist.
+Counting    photons per pixel and frame from temporal_mean/scattering_2d, or pixelSum, over the pixels of a bin in
+            dynamic_roi_map, or dqmap; frames from intensity_vs_time, or frameSum; files averaged from file_list.
 Amplitudes  X-rays see contrasts of a few percent to a half, on a baseline near 1.
 """
 
@@ -15,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
+from bayesfit.pipelines._counting import Maps, numbers_of
 from bayesfit.pipelines._hdf5 import Reader, missing_in, per_angstrom
 from bayesfit.pipelines._quantities import relaxation
 
@@ -39,6 +42,7 @@ def read(path: Path) -> xr.Dataset:
             "layout": f"APS 8-ID, {layout} layout",
             "tau_unit": arrays.pop("tau_unit"),
             "q_unit": arrays.pop("q_unit"),
+            "frame_time": arrays.pop("frame_time"),
         }
         data = curves(**arrays, file=str(path), attrs=units, **PRIORS)
         return data.assign_attrs(notes="; ".join(filter(None, [data.attrs["notes"], *notes])))
@@ -52,8 +56,24 @@ def _current(reader: Reader) -> tuple[Arrays, list[str]]:
     tau = reader.vector(CURRENT[2]) * frame
     g2, g2_err = reader.pair(CURRENT[0], CURRENT[1], tau.size)
     q, phi, unit, notes = _bins(reader, len(g2))
-    said = {"tau_unit": f"frames of {frame:.6g} s", "q_unit": unit}
-    return {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi, **said}, notes
+    said = {"tau_unit": f"frames of {frame:.6g} s", "q_unit": unit, "frame_time": frame}
+    counting, note = _counting(reader, len(g2)) if stride == average == 1.0 else ({}, "")
+    arrays = {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi}
+    return arrays | said | counting, [*notes, note]
+
+
+def _counting(reader: Reader, bins: int) -> tuple[Arrays, str]:
+    """The numbers by which photon pairs are counted, and a note where the file lacks some."""
+    qmap, frames = "xpcs/qmap/", "xpcs/spatial_mean/intensity_vs_time"
+    if not reader.has(frames):
+        return {}, f"photon pairs cannot be counted: the file has no {frames}"
+    mapping = qmap + "dynamic_index_mapping"
+    maps = Maps(qmap + "dynamic_roi_map", "xpcs/temporal_mean/scattering_2d", qmap + "static_roi_map")
+    flat = reader.vector(mapping).astype(int) if reader.has(mapping) else None
+    found, note = numbers_of(reader, bins, maps, flat)
+    repeats = len(reader.strings("xpcs/average/file_list"))
+    alone = {"frames": reader.array(frames).shape[-1], "repeats": max(repeats, 1)}
+    return (found | alone if found else {}), note
 
 
 def _bins(reader: Reader, bins: int) -> tuple[np.ndarray | None, np.ndarray | None, str, list[str]]:
@@ -104,8 +124,13 @@ def _older(reader: Reader) -> tuple[Arrays, list[str]]:
     if phi is not None and phi.size != len(g2):
         notes.append(f"xpcs/dphilist has {phi.size} entries for {len(g2)} columns of g2: phi is unknown")
         phi = None
-    said = {"tau_unit": f"frames of {frame:.6g} s", "q_unit": ""}
-    return {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi, **said}, notes
+    said = {"tau_unit": f"frames of {frame:.6g} s", "q_unit": "", "frame_time": frame}
+    found, note = numbers_of(reader, len(g2), Maps("xpcs/dqmap", "exchange/pixelSum"))
+    if found and reader.has("exchange/frameSum"):
+        said |= found | {"frames": reader.array("exchange/frameSum").shape[-1]}
+    elif found:
+        note = "photon pairs cannot be counted: the file has no exchange/frameSum"
+    return {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi, **said}, [*notes, note]
 
 
 pipeline = Pipeline(

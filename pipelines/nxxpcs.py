@@ -8,12 +8,14 @@ Amplitudes  X-rays see contrasts of a few percent to a half, on a baseline near 
 """
 
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
+from bayesfit.pipelines._counting import Maps, numbers_of
 from bayesfit.pipelines._hdf5 import Reader, missing_in, per_angstrom, text
 from bayesfit.pipelines._quantities import relaxation
 
@@ -42,7 +44,8 @@ def read(path: Path) -> xr.Dataset:
         q, q_unit = _list(reader, "dynamic_q_list", len(g2))
         phi, _ = _list(reader, "dynamic_phi_list", len(g2))
         reference = _flag(reader, "baseline_reference")
-        return curves(
+        counting, note = _counting(reader, len(g2))
+        data = curves(
             tau,
             g2,
             g2_err,
@@ -57,7 +60,20 @@ def read(path: Path) -> xr.Dataset:
                 "tau_unit": tau_unit,
                 "q_unit": "no dynamic_q_list" if q is None else per_angstrom(q_unit)[1],
             },
+            **counting,
         )
+        return data.assign_attrs(notes="; ".join(filter(None, [data.attrs["notes"], note])))
+
+
+def _counting(reader: Reader, bins: int) -> tuple[dict[str, Any], str]:
+    """The numbers by which photon pairs are counted, and a note where the file lacks some: the number of frames is that
+    of the photons in all frames over the mean."""
+    mean, total, masks = "entry/data/frame_average", "entry/data/frame_sum", "entry/instrument/masks/"
+    found, note = numbers_of(reader, bins, Maps(masks + "dynamic_roi_map", mean))
+    if not found or not reader.has(total):
+        return {}, note or f"photon pairs cannot be counted: the file has no {total}"
+    frames = round(float(np.sum(reader.array(total)) / np.sum(reader.array(mean))))
+    return found | {"frames": frames}, note
 
 
 def _delays(reader: Reader) -> tuple[np.ndarray, str]:

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
+from bayesfit.data.counting import with_numbers
 
 CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
 BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
@@ -29,6 +30,7 @@ DESCRIBED = {
     "g2_err": {"units": "1", "long_name": "stated standard error of g2"},
     "valid": {"long_name": "the point is data and is used"},
 }
+UNITS = {"q": {"units": "1/angstrom"}, "phi": {"units": "degree"}}
 Array = np.ndarray
 
 
@@ -46,6 +48,11 @@ def curves(
     skip_first: int = 0,
     tau_min: Any = None,
     tau_max: Any = None,
+    counts: Any = None,
+    pixels: Any = None,
+    frames: Any = None,
+    frames_summed: Any = None,
+    repeats: Any = None,
     pipeline: str = "table",
     file: str | None = None,
     attrs: dict[str, str | float] | None = None,
@@ -63,6 +70,11 @@ def curves(
         contrast_prior, baseline_prior: priors of the amplitudes for this kind of data.
         skip_first: how many of the first delays to leave out.
         tau_min, tau_max: delays outside this range are left out; a number or one per bin (q_bin,), has unit s.
+        counts, pixels, frames: mean photons per pixel and frame (q_bin,), pixels (q_bin,), and frames of the series:
+            what the counting of photon pairs needs; one number stands for all bins.
+        frames_summed: frames summed at each delay (tau,); by default as the spacing of the delays says.
+        repeats: how many series the values are an average of; 1 by default. The time of a frame is the smallest spacing
+            of the delays, or `attrs["frame_time"]` in s.
         pipeline: name of the pipeline whose derived quantities `fit` adds ("" for none).
         file: where the data come from, for messages.
         attrs: more attributes, strings or numbers.
@@ -81,33 +93,43 @@ def curves(
         >>> dict(data.sizes)
         {'q_bin': 1, 'tau': 20}
     """
-    notes: list[str] = []
-    x, values = _real(tau, "tau", file, notes), _real(g2, "g2", file, notes)
-    errors = np.ones(values.shape) if g2_err is None else _real(g2_err, "g2_err", file, notes)
+    notes, bins = list[str](), {"q": q, "phi": phi}
+    x, values, errors = _points(tau, g2, g2_err, file, notes)
     _check_delays(x, delays, file)
     _check_shapes(x, values, errors, file)
-    if g2_err is None:
-        notes.append("no errors are stated: g2_err is 1 everywhere")
     order = np.argsort(x, kind="stable")
     x, values, errors = x[order], np.atleast_2d(values)[:, order], np.atleast_2d(errors)[:, order]
     causes = _masks(x, values, errors, delays, skip_first)
     causes["masked_range"] = outside(x, len(values), tau_min, tau_max, file) & ~np.any(list(causes.values()), axis=0)
-    valid = ~np.any(list(causes.values()), axis=0)
-    _check_any_left(values, errors, valid, file)
-    data = _dataset(x, {"g2": values, "g2_err": errors, "valid": valid}, causes, delays)
-    data = data.assign_coords(
-        q=("q_bin", _per_bin(q, len(values), "q", file), {"units": "1/angstrom"}),
-        phi=("q_bin", _per_bin(phi, len(values), "phi", file), {"units": "degree"}),
-    )
-    said = {"pipeline": pipeline if delays else "", "file": "" if file is None else str(file), "delays": int(delays)}
-    said |= {"errors_stated": int(g2_err is not None), "contrast_prior": contrast_prior}
-    said |= {"baseline_prior": baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)}
-    return data.assign_attrs({**said, "notes": "; ".join(notes), **(attrs or {})})
+    data = _dataset(x, {"g2": values, "g2_err": errors}, causes, delays)
+    _check_any_left(values, errors, data.valid.values, file)
+    data = data.assign_coords({name: _per_bin(given, len(values), name, file) for name, given in bins.items()})
+    own = {"pipeline": pipeline if delays else "", "file": str(file or ""), "delays": int(delays)}
+    priors = contrast_prior, baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
+    own |= {"errors_stated": int(g2_err is not None), "contrast_prior": priors[0], "baseline_prior": priors[1]}
+    data = data.assign_attrs({**own, "notes": "; ".join(notes), **(attrs or {})})
+    numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
+    return with_numbers(data, {**numbers, "frames_summed": _in_order(frames_summed, order)})
+
+
+def _in_order(given: Any, order: Array) -> Array | None:
+    """Numbers of the delays, in their order; None where there are none."""
+    return None if given is None else np.broadcast_to(given, order.shape)[order]
+
+
+def _points(tau: Any, g2: Any, g2_err: Any, file: str | None, notes: list[str]) -> tuple[Array, Array, Array]:
+    """Delays, values and errors as real numbers; errors of 1 where none are stated, which is noted."""
+    x, values = _real(tau, "tau", file, notes), _real(g2, "g2", file, notes)
+    if g2_err is not None:
+        return x, values, _real(g2_err, "g2_err", file, notes)
+    notes.append("no errors are stated: g2_err is 1 everywhere")
+    return x, values, np.ones(values.shape)
 
 
 def _dataset(x: Array, points: dict[str, Array], causes: dict[str, Array], delays: bool) -> xr.Dataset:
     """The record of delays x (tau,) and points (q_bin, tau), with the number of masked points of each bin by cause."""
     dims = ("q_bin", "tau")
+    points = {**points, "valid": ~np.any(list(causes.values()), axis=0)}
     masked = {name: ("q_bin", mask.sum(axis=1), {"long_name": MASKED[name]}) for name, mask in causes.items()}
     words = {"units": "s", "long_name": "delay"} if delays else {"units": "", "long_name": "x"}
     return xr.Dataset(
@@ -226,10 +248,10 @@ def _check_shapes(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, file: str
         raise InputError(f"shape {g2_err.shape} differs from g2's {g2.shape}", file=file, field="g2_err")
 
 
-def _per_bin(given: Any, bins: int, field: str, file: str | None) -> np.ndarray:
-    """One number per bin, NaN where unknown; q may not be negative."""
+def _per_bin(given: Any, bins: int, field: str, file: str | None) -> tuple[str, Array, dict[str, str]]:
+    """A coordinate of one number per bin, NaN where unknown; q may not be negative."""
     if given is None:
-        return np.full(bins, np.nan)
+        return "q_bin", np.full(bins, np.nan), UNITS[field]
     array = np.atleast_1d(_real(given, field, file, []))
     if array.shape != (bins,):
         raise InputError(f"expected one value per bin, shape ({bins},), got {array.shape}", file=file, field=field)
@@ -238,7 +260,7 @@ def _per_bin(given: Any, bins: int, field: str, file: str | None) -> np.ndarray:
         index = int(np.argmax(bad))
         remedy = "q is a length, in 1/angstrom; NaN where unknown" if field == "q" else "phi is an angle, in degree"
         raise InputError(f"got {array[index]:g}", file=file, field=field, bin=index, remedy=remedy)
-    return array
+    return "q_bin", array, UNITS[field]
 
 
 def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool, skip_first: int) -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bayesfit.data.counting import missing_numbers
 from bayesfit.data.curves import MASKED, by_bin
 
 SPECIMEN = ("temperature", "viscosity", "refractive_index", "wavelength")
@@ -81,6 +82,8 @@ def _details(data: xr.Dataset) -> list[str]:
     """Errors, masked points, what was left out, the specimen, and notes."""
     stated = data.attrs.get("errors_from") or ("stated" if data.attrs.get("errors_stated", 1) else NO_ERRORS)
     said = [f"errors: {stated}", f"{int(data.valid.sum())} of {data.valid.size} points used", *_masked(data)]
+    if not missing_numbers(data):
+        said.append(_counting(data))
     if left_out := data.attrs.get("left_out", ""):
         said.append(f"left out: {left_out}")
     for name in SPECIMEN:
@@ -89,6 +92,15 @@ def _details(data: xr.Dataset) -> list[str]:
             said.append(f"{name.replace('_', ' ')} {value:.6g}" + (f" {unit}" if unit != "1" else ""))
     notes = data.attrs.get("notes", "")
     return [*said, notes] if notes else said
+
+
+def _counting(data: xr.Dataset) -> str:
+    """The numbers by which photon pairs are counted."""
+    photons = _range("photons per pixel and frame", data.counts.values, "")
+    repeats = data.attrs.get("repeats_averaged", 1.0)
+    files = f", average of {repeats:g} series" if repeats != 1 else ""
+    pixels = _range("pixels", data.pixels.values, "")
+    return f"{photons}, {pixels}, {data.attrs['frames']:g} frames{files}: pairs can be counted"
 
 
 def _masked(data: xr.Dataset) -> list[str]:

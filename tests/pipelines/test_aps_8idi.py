@@ -193,7 +193,7 @@ def test_older_layout(read):
     assert (data.attrs["pipeline"], data.attrs["layout"], data.attrs["notes"]) == (
         "aps_8idi",
         "APS 8-ID, older layout",
-        "",
+        "photon pairs cannot be counted: the file has no xpcs/dqmap",
     )
     np.testing.assert_array_equal(data.tau, LAGS * 0.5)
     np.testing.assert_array_equal(data.g2, curves_of(3).T)
@@ -211,6 +211,70 @@ def test_older_layout_without_lists(read):
 
 def test_a_file_with_both_layouts_is_read_as_the_current_one(read):
     assert read({**older(), **current()}).attrs["layout"] == "APS 8-ID, current layout"
+
+
+STATIC = np.array([[1, 1, 2, 2], [3, 3, 0, 4]])
+ROI = np.array([[1, 1, 1, 2], [3, 4, 0, 4]])
+PHOTONS = np.array([[[0.1, 0.3, 0.5, 0.2], [0.4, 0.2, 9.0, 0.6]]])
+
+
+def counted(**changes):
+    """A file of the current layout that says how many photons it is of."""
+    numbers = {
+        "xpcs/multitau/config/stride_frame": np.array([1]),
+        "xpcs/multitau/config/avg_frame": np.array(1),
+        QMAP + "dynamic_roi_map": ROI,
+        QMAP + "static_roi_map": STATIC,
+        "xpcs/temporal_mean/scattering_2d": PHOTONS,
+        "xpcs/spatial_mean/intensity_vs_time": np.ones((2, 5000)),
+        "xpcs/average/file_list": np.array([b"a.hdf", b"b.hdf"]),
+    }
+    return current() | numbers | {name.replace("__", "/"): value for name, value in changes.items()}
+
+
+def test_photons_pixels_and_frames_are_read(read):
+    data = read(counted())
+    np.testing.assert_array_equal(data.pixels, [3, 1, 1, 2])
+    squares = [2 * 0.2**2 + 0.5**2, 0.2**2, 0.4**2, 0.2**2 + 0.6**2]  # pixels of a static bin share its mean
+    np.testing.assert_allclose(data.counts, np.sqrt(squares / np.array([3, 1, 1, 2])))
+    assert (data.attrs["frames"], data.attrs["repeats_averaged"], data.attrs["frame_time"]) == (5000, 2, 1e-3)
+    assert "0.2 to 0.4472" in data.attrs["understood"]
+    assert "5000 frames, average of 2 series: pairs can be counted" in data.attrs["understood"]
+
+
+def test_a_map_that_counts_bins_without_pixels(read):
+    flat = np.array([[1, 1, 1, 3], [4, 6, 0, 6]])
+    np.testing.assert_array_equal(read(counted(**{QMAP + "dynamic_roi_map": flat})).pixels, [3, 1, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({QMAP + "dynamic_roi_map": None}, "the file has no xpcs/qmap/dynamic_roi_map"),
+        ({"xpcs/temporal_mean/scattering_2d": None}, "the file has no xpcs/temporal_mean/scattering_2d"),
+        ({"xpcs/spatial_mean/intensity_vs_time": None}, "the file has no xpcs/spatial_mean/intensity_vs_time"),
+        ({QMAP + "dynamic_roi_map": ROI[:1]}, "has shape (1, 4)"),
+        ({QMAP + "dynamic_roi_map": ROI + 1}, "are not those of 4 bins"),
+        ({"xpcs/temporal_mean/scattering_2d": PHOTONS * (ROI != 3)}, "holds no photons in bin 2"),
+    ],
+)
+def test_what_counting_lacks_is_said(read, changes, words):
+    data = read(counted(**changes))
+    assert "photon pairs cannot be counted" in data.attrs["notes"]
+    assert words in data.attrs["notes"]
+    assert "counts" not in data
+
+
+def test_photons_of_the_older_layout(read):
+    numbers = {
+        "xpcs/dqmap": np.array([[1, 1], [2, 3]]),
+        "exchange/pixelSum": np.array([[0.1, 0.3], [0.2, 0.4]]),
+        "exchange/frameSum": np.ones((2, 300)),
+    }
+    data = read(older() | numbers)
+    np.testing.assert_array_equal(data.pixels, [2, 1, 1])
+    np.testing.assert_allclose(data.counts, [0.2, 0.2, 0.4])
+    assert (data.attrs["frames"], data.attrs["frame_time"]) == (300, 0.5)
 
 
 WRONG = {

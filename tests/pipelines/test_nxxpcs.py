@@ -38,9 +38,25 @@ def read(tmp_path):
     return write_and_read
 
 
+def test_photons_pixels_and_frames_are_read(read):
+    mean = np.array([[0.1, 0.3], [0.2, 0.4]])
+    numbers = {
+        MASKS + "dynamic_roi_map": np.array([[1, 1], [2, 3]]),
+        "entry/data/frame_average": mean,
+        "entry/data/frame_sum": 700 * mean,
+    }
+    data = read(**numbers)
+    np.testing.assert_array_equal(data.pixels, [2, 1, 1])
+    np.testing.assert_allclose(data.counts, [0.2, 0.2, 0.4])
+    assert (data.attrs["frames"], data.attrs["notes"]) == (700, "")
+    del numbers["entry/data/frame_sum"]
+    assert "the file has no entry/data/frame_sum" in read(**numbers).attrs["notes"]
+
+
 def test_delays_in_frames(read):
     data = read()
-    assert (data.attrs["pipeline"], data.attrs["notes"]) == ("nxxpcs", "")
+    note = "photon pairs cannot be counted: the file has no entry/instrument/masks/dynamic_roi_map"
+    assert (data.attrs["pipeline"], data.attrs["notes"]) == ("nxxpcs", note)
     np.testing.assert_array_equal(data.tau, FRAMES * 0.25)
     np.testing.assert_array_equal(data.g2, G2.T)
     np.testing.assert_array_equal(data.q, [0.01, 0.02, 0.03])

@@ -1,0 +1,203 @@
+"""What a dataset says of its own counting: photons, pixels and frames, and so the photon pairs behind each point.
+
+A point of g2 is the number n of photon pairs seen at a delay over the number E that are expected where g2 = 1,
+
+    E = repeats * pixels * frames * counts^2 * frames_summed * (1 - lag / frames),
+
+with counts the mean photons per pixel and frame. Where E is below one most points are zeros, and a zero is data: it is
+seen with probability exp(-E g2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+
+from bayesfit.compute.errors import InputError
+
+PER_BIN = {"counts": "mean photons per pixel and frame", "pixels": "pixels of the bin"}
+NEEDED = (*PER_BIN, "frames")
+NEARLY = 1e-3  # how far delays in frames may be from whole numbers, relative
+WHOLE = 0.25  # how far numbers of pairs may be from whole numbers where pairs are rare
+RARE = 0.5  # expected pairs below which a point tells whether pairs are whole numbers
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What was counted in one bin: mean photons per pixel and frame, pixels, frames, and averaged files; the delays
+    `lags` in frames, and how many frames are `summed` at each."""
+
+    counts: float
+    pixels: float
+    frames: float
+    repeats: float
+    lags: Float[np.ndarray, " tau"]
+    summed: Float[np.ndarray, " tau"]
+
+    @property
+    def pairs(self) -> Float[np.ndarray, " tau"]:
+        """E; 0 at delays that are not positive or as long as the series."""
+        number = self.repeats * self.pixels * self.frames * self.counts**2
+        share = np.where(self.lags > 0, np.maximum(1.0 - self.lags / self.frames, 0.0), 0.0)
+        return number * self.summed * share
+
+
+@dataclass(frozen=True)
+class Counting:
+    """What was counted in every bin: arrays (q_bin,) of `counts` and `pixels`, and what all bins have in common;
+    `frame_time` has unit s."""
+
+    counts: Float[np.ndarray, " q_bin"]
+    pixels: Float[np.ndarray, " q_bin"]
+    frames: float
+    repeats: float
+    frame_time: float
+    lags: Float[np.ndarray, " tau"]
+    summed: Float[np.ndarray, " tau"]
+
+    @classmethod
+    def of(cls, data: xr.Dataset) -> Counting:
+        """What a dataset says, whose numbers are complete (see `missing_numbers`)."""
+        lags = _lags(data)
+        return cls(
+            data.counts.values.astype(float),
+            data.pixels.values.astype(float),
+            float(data.attrs["frames"]),
+            float(data.attrs.get("repeats_averaged", 1.0)),
+            frame_time(data),
+            lags,
+            _frames_summed(data, lags),
+        )
+
+    def bin(self, place: int) -> Detection:
+        """What was counted in one bin."""
+        counts, pixels = float(self.counts[place]), float(self.pixels[place])
+        return Detection(counts, pixels, self.frames, self.repeats, self.lags, self.summed)
+
+    def of_bins(self, places: Int[np.ndarray, " bin"]) -> Counting:
+        """What was counted in these bins."""
+        return replace(self, counts=self.counts[places], pixels=self.pixels[places])
+
+    @property
+    def pairs(self) -> Float[np.ndarray, "q_bin tau"]:
+        """E of every point."""
+        return np.array([self.bin(place).pairs for place in range(self.counts.size)])
+
+
+def missing_numbers(data: xr.Dataset) -> tuple[str, ...]:
+    """The numbers that counting needs and the dataset does not hold."""
+    return tuple(name for name in NEEDED if name not in data and name not in data.attrs)
+
+
+def frame_time(data: xr.Dataset) -> float:
+    """Time of one frame [s]: as stated, else the smallest spacing of the delays, from 0 on."""
+    if "frame_time" in data.attrs:
+        return float(data.attrs["frame_time"])
+    tau = data.tau.values
+    return float(np.min(np.diff(tau[tau > 0], prepend=0.0)))
+
+
+def _lags(data: xr.Dataset) -> Float[np.ndarray, " tau"]:
+    """The delays in frames; whole numbers where they nearly are."""
+    lags = data.tau.values / frame_time(data)
+    whole = np.round(lags)
+    return np.where(np.abs(lags - whole) < NEARLY * np.maximum(whole, 1.0), whole, lags)
+
+
+def _frames_summed(data: xr.Dataset, lags: Float[np.ndarray, " tau"]) -> Float[np.ndarray, " tau"]:
+    """How many frames are summed at each delay: as stated, else the distance to the delay before in frames, which is
+    that of a multi-tau correlator, a power of two that never falls."""
+    if "frames_summed" in data:
+        return data.frames_summed.values.astype(float)
+    spacing = np.diff(lags, prepend=2.0 * lags[0] - lags[1]) if lags.size > 1 else np.ones(lags.size)
+    return 2.0 ** np.floor(np.log2(np.maximum(np.maximum.accumulate(spacing), 1.0)) + NEARLY)
+
+
+def as_counted(data: xr.Dataset) -> xr.Dataset:
+    """The dataset as numbers of pairs: zeros are data too, `g2_err` is E^(-1/2), which counting alone says of a point
+    with g2 = 1, and `pairs` is E. Points that were masked on request, or hold no number, stay masked.
+
+    Raises:
+        InputError: a number is not known, or contradicts the data; names the bin.
+    """
+    file = data.attrs.get("file") or None
+    if missing := missing_numbers(data):
+        problem = f"photon pairs cannot be counted: the data state no {', '.join(missing)}"
+        raise InputError(problem, file=file, remedy="Give them to bayesfit.curves")
+    pairs = Counting.of(data).pairs
+    valid = _countable(data, pairs)
+    check_whole(np.where(valid, data.g2.values, 0.0) * pairs, np.where(valid, pairs, np.inf), file)
+    error = np.where(pairs > 0, np.where(pairs > 0, pairs, 1.0) ** -0.5, 1.0)
+    words = {**data.g2_err.attrs, "long_name": "counting error of a point with g2 = 1"}
+    return data.assign(
+        g2_err=(data.g2.dims, error, words),
+        valid=(data.g2.dims, valid, data.valid.attrs),
+        pairs=(data.g2.dims, pairs, {"units": "1", "long_name": "photon pairs expected where g2 = 1"}),
+    )
+
+
+def _countable(data: xr.Dataset, pairs: Float[np.ndarray, "q_bin tau"]) -> Bool[np.ndarray, "q_bin tau"]:
+    """The points that are numbers of pairs, and were masked for no reason but their errors."""
+    g2, g2_err = data.g2.values, data.g2_err.values
+    with np.errstate(invalid="ignore"):
+        without_error = ~(np.isfinite(g2_err) & (g2_err > 0))
+        return np.isfinite(g2) & (g2 >= 0) & (pairs > 0) & (data.valid.values | without_error)
+
+
+def check_whole(
+    seen: Float[np.ndarray, "q_bin tau"], expected: Float[np.ndarray, "q_bin tau"], file: str | None = None
+) -> None:
+    """Refuse numbers of pairs that are no whole numbers where few are expected: then counts, pixels or frames are not
+    those of the data.
+
+    Raises:
+        InputError: names the bin that is farthest off.
+    """
+    telling = (expected < RARE) & (seen > WHOLE)
+    enough = telling.sum(axis=1) >= 3
+    off = np.where(telling, np.abs(seen - np.round(seen)) / np.maximum(np.round(seen), 1.0), 0.0)
+    mean = np.where(enough, off.sum(axis=1) / np.maximum(telling.sum(axis=1), 1), 0.0)
+    worst = int(np.argmax(mean)) if mean.size else 0
+    if mean.size and mean[worst] > WHOLE:
+        place = int(np.argmax(off[worst]))
+        problem = (
+            f"g2 times the expected pairs should be whole numbers where pairs are rare, got {seen[worst, place]:.3g}"
+        )
+        remedy = "Check counts, pixels and frames"
+        raise InputError(problem, file=file, field="counts", bin=worst, remedy=remedy)
+
+
+def with_numbers(data: xr.Dataset, numbers: Mapping[str, Any]) -> xr.Dataset:
+    """The dataset with these numbers of its counting, by name as `curves` takes them; None where one is not known.
+
+    Raises:
+        InputError: a number is not above 0, or there are too few or too many; names the field and the bin.
+    """
+    file = data.attrs.get("file") or None
+    for name, given in numbers.items():
+        if given is None:
+            continue
+        dim = "q_bin" if name in PER_BIN else "tau" if name == "frames_summed" else ""
+        array = _positive(given, data.sizes[dim] if dim else 1, name, file)
+        words = {"units": "1", "long_name": PER_BIN.get(name, "frames summed at this delay")}
+        data = data.assign({name: (dim, array, words)}) if dim else data.assign_attrs({name: float(array[0])})
+    return data
+
+
+def _positive(given: Any, size: int, field: str, file: str | None) -> Float[np.ndarray, " size"]:
+    """Numbers above 0, one for each of so many, from one or as many."""
+    array = np.atleast_1d(np.asarray(given, float))
+    if array.shape not in ((1,), (size,)):
+        raise InputError(f"expected one number, or {size}, got shape {array.shape}", file=file, field=field)
+    array = np.broadcast_to(array, (size,)).copy()
+    bad = ~(np.isfinite(array) & (array > 0))
+    if bad.any():
+        place = int(np.argmax(bad))
+        bin = place if field in PER_BIN else None
+        raise InputError(f"got {array[place]:g}", file=file, field=field, bin=bin, remedy="Expected a number above 0")
+    return array

@@ -1,0 +1,284 @@
+"""What data say of their own counting, the likelihood of counted pairs, and their covariance from theory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from test_photons import photons as simulator
+
+import bayesfit
+from bayesfit.data import counting
+from bayesfit.data.counting import Counting, Detection
+from bayesfit.modelling import photons as noise
+from bayesfit.modelling.photon_covariance import speckle_covariance
+
+LAGS, SUMMED = simulator.multitau_delays(512, 8)
+NUMBERS = {"counts": 0.1, "pixels": 64, "frames": 4096}
+
+
+def curves(g2=None, **changes):
+    """Two bins of a multi-tau correlator."""
+    g2 = np.ones((2, LAGS.size)) if g2 is None else g2
+    return bayesfit.curves(LAGS * 1e-3, g2, np.full(np.shape(g2), 0.1), **{**NUMBERS, **changes})
+
+
+# ---- the numbers
+
+
+def test_expected_pairs():
+    """By hand, and their mean number in counted photons without correlations."""
+    detection = Detection(0.1, 64.0, 4096.0, 3.0, LAGS.astype(float), SUMMED.astype(float))
+    np.testing.assert_allclose(detection.pairs[[0, 16]], [3 * 64 * 4095 * 0.01, 3 * 64 * 2 * (4096 - 18) * 0.01])
+    seen = np.random.default_rng(1).poisson(0.1, (64, 4096))
+    products, _, _ = simulator.multitau(seen, LAGS, SUMMED)
+    pairs = products.sum(axis=1) * SUMMED**2 * (4096 // SUMMED - LAGS // SUMMED)
+    np.testing.assert_allclose(pairs, detection.pairs / 3, atol=6 * np.sqrt(detection.pairs.max()))
+
+
+@pytest.mark.parametrize("dpl", [4, 8, 16])
+@pytest.mark.parametrize("first", [0, 20])
+def test_frames_summed_follow_from_the_delays(dpl, first):
+    lags, summed = simulator.multitau_delays(2000, dpl)
+    tau = lags[first:] * 0.25
+    data = bayesfit.curves(tau, np.ones(tau.size), **NUMBERS, attrs={"frame_time": 0.25})
+    np.testing.assert_array_equal(Counting.of(data).summed, summed[first:])
+    np.testing.assert_array_equal(Counting.of(data).lags, lags[first:])
+
+
+def test_numbers_given_are_kept():
+    data = curves(counts=[0.1, 0.2], frames_summed=SUMMED, repeats=5, attrs={"frame_time": 1e-3})
+    found = Counting.of(data)
+    assert (found.frames, found.repeats, found.frame_time) == (4096, 5, 1e-3)
+    np.testing.assert_array_equal(found.counts, [0.1, 0.2])
+    np.testing.assert_array_equal(found.pixels, [64, 64])
+    np.testing.assert_array_equal(found.summed, SUMMED)
+    np.testing.assert_allclose(found.pairs[1], 4 * found.pairs[0])
+    assert "pairs can be counted" in bayesfit.describe(data)[1]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf, [0.1, 0.0]])
+@pytest.mark.parametrize("name", ["counts", "pixels"])
+def test_impossible_numbers_are_refused(name, value):
+    with pytest.raises(bayesfit.InputError, match=rf"{name}: bin .*Expected a number above 0") as error:
+        curves(**{name: value})
+    assert ("bin 1" if np.size(value) > 1 else "bin 0") in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [("frames", 0), ("repeats", -1), ("frames_summed", np.nan)])
+def test_impossible_numbers_of_all_bins_are_refused(name, value):
+    with pytest.raises(bayesfit.InputError, match="Expected a number above 0"):
+        curves(**{name: value})
+
+
+def test_wrong_shapes_are_refused():
+    with pytest.raises(bayesfit.InputError, match="counts: expected one number, or 2"):
+        curves(counts=[1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_counting_needs_all_numbers(name):
+    with pytest.raises(bayesfit.InputError, match=f"photon pairs cannot be counted: the data state no {name}"):
+        counting.as_counted(curves(**{name: None}))
+
+
+def rare(counts=0.003):
+    """Poisson pairs of two bins of 10 pixels; so few are expected that some delays saw none."""
+    rng = np.random.default_rng(3)
+    pairs = Detection(counts, 10.0, 4096.0, 1.0, LAGS.astype(float), SUMMED.astype(float)).pairs
+    g2 = rng.poisson(1.1 * pairs, (2, LAGS.size)) / pairs
+    return bayesfit.curves(LAGS * 1e-3, g2, np.where(g2 > 0, 0.1, 0.0), counts=counts, pixels=10, frames=4096)
+
+
+def test_zeros_are_data():
+    data = rare()
+    zeros = data.g2.values == 0
+    assert zeros.any()
+    assert not data.valid.values[zeros].any()
+    found = counting.as_counted(data)
+    assert found.valid.values.all()
+    np.testing.assert_allclose(found.g2_err, Counting.of(data).pairs ** -0.5)
+
+
+def test_points_that_are_left_out_stay_so():
+    data = counting.as_counted(
+        curves(np.where(np.arange(2 * LAGS.size).reshape(2, -1) == 5, np.nan, 1.0), skip_first=2)
+    )
+    assert not data.valid.values[:, :2].any()
+    assert not data.valid.values[0, 5]
+    assert data.valid.values[1, 5]
+
+
+def test_numbers_of_pairs_that_are_not_whole_are_refused():
+    few = rare(counts=0.002)
+    counting.as_counted(few)
+    with pytest.raises(
+        bayesfit.InputError, match=r"counts: bin \d: g2 times the expected pairs should be whole numbers"
+    ):
+        counting.as_counted(few.assign(counts=few.counts * 0.8))
+
+
+# ---- the likelihood
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.3, 1.0, 40.0, 1e4, 1e7])
+def test_deviance_residual_makes_poisson_normal(mu):
+    n = np.unique(np.round(np.concatenate([[0, 1, 2], mu + np.sqrt(mu) * np.linspace(-4, 4, 15)]).clip(0)))
+    with jax.enable_x64(True):
+        r = np.asarray(noise.deviance_residual(jnp.asarray(n), mu))
+    constant = stats.poisson.logpmf(n, np.maximum(n, 1e-300))  # r is 0 at mu = n
+    np.testing.assert_allclose(constant - 0.5 * r**2, stats.poisson.logpmf(n, mu), rtol=1e-9, atol=1e-7)
+    np.testing.assert_array_equal(np.sign(r), np.sign(n - mu))
+
+
+def test_deviance_residual_is_smooth():
+    """Its slope is that of a difference, at n = 0, at n = mu, and where the Taylor series ends."""
+    with jax.enable_x64(True):
+        slope = jax.vmap(jax.grad(noise.deviance_residual, argnums=1))
+        n = jnp.array([0.0, 0.0, 5.0, 5.0, 13.0, 1e6, 1.3])
+        mu = jnp.array([1e-9, 3.0, 5.0, 1.0, 10.0, 1e6, 1.0])
+        step = 1e-6 * mu
+        by_difference = (noise.deviance_residual(n, mu + step) - noise.deviance_residual(n, mu - step)) / (2 * step)
+        np.testing.assert_allclose(slope(n, mu), by_difference, rtol=1e-5)
+
+
+def bin_of(pairs, n, correlation=None, dispersion=1.0):
+    """A bin with these pairs and the scatter of its noise."""
+    from bayesfit.posterior.bin_data import Bin
+
+    layout = noise.uncorrelated(np.asarray(pairs, float)[None])[0]
+    valid = np.ones(len(pairs), bool)
+    if correlation is not None:
+        layout = noise.with_weights(layout, correlation, valid)
+    root = np.sqrt(pairs)
+    bin = Bin(np.ones(len(pairs)), n / root, root, valid, layout, 0.0, {}, {})
+    bin = jax.tree.map(jnp.asarray, bin)
+    return bin, noise.PairScatter(dispersion, bin.layout[:, 0], bin.layout[:, 1], bin.layout[:, 2:])
+
+
+def log_likelihood(bin, scatter, mean):
+    """Log probability of the pairs, which have unit spacing."""
+    (white,) = scatter.whiten(bin, bin.y - mean * bin.inverse_error)
+    per_standardised = 0.5 * jnp.sum(jnp.log(bin.layout[:, 0]))
+    return float(scatter.log_likelihood(white, bin) - per_standardised)
+
+
+def test_likelihood_is_poissons_where_only_pairs_matter():
+    pairs, mean = np.array([0.01, 0.3, 2.0, 50.0, 1e4, 1e6]), np.array([1.3, 1.2, 1.1, 1.05, 1.0, 1.0])
+    for seed in range(5):
+        n = np.random.default_rng(seed).poisson(pairs * mean).astype(float)
+        with jax.enable_x64(True):
+            found = log_likelihood(*bin_of(pairs, n), mean)
+        assert found == pytest.approx(stats.poisson.logpmf(n, pairs * mean).sum(), rel=1e-9)
+
+
+def correlated():
+    """R of a bin with many photons, and its pairs and mean."""
+    detection = Detection(1.0, 1e3, 1e5, 1.0, LAGS[:40].astype(float), SUMMED[:40].astype(float))
+    mean, covariance = speckle_covariance(lambda lag: np.exp(-0.02 * np.abs(lag)), 0.2, detection)
+    return noise.residual_correlation(mean, covariance, detection.pairs), detection.pairs, mean
+
+
+def test_likelihood_is_normal_where_pairs_are_many():
+    matrix, pairs, mean = correlated()
+    covariance = 1.3 * matrix * np.sqrt(np.outer(pairs * mean, pairs * mean))
+    root = np.linalg.cholesky(covariance)
+    for seed in range(3):
+        n = pairs * mean + root @ np.random.default_rng(seed).standard_normal(pairs.size)
+        with jax.enable_x64(True):
+            found = log_likelihood(*bin_of(pairs, n, matrix, 1.3), mean)
+        exact = stats.multivariate_normal.logpdf(n, pairs * mean, covariance, allow_singular=True)
+        assert found == pytest.approx(exact, abs=0.4)
+
+
+def test_whitening_is_that_of_the_whole_matrix_within_the_band():
+    matrix, pairs, _ = correlated()
+    size = noise.BAND + 1
+    layout = noise.with_weights(noise.uncorrelated(pairs[None, :size])[0], matrix[:size, :size], np.ones(size, bool))
+    scatter = noise.PairScatter(1.0, *map(jnp.asarray, (layout[:, 0], layout[:, 1], layout[:, 2:])))
+    with jax.enable_x64(True):
+        dense = np.asarray(scatter._matrix())
+    np.testing.assert_allclose(dense, np.linalg.inv(np.linalg.cholesky(matrix[:size, :size])), atol=1e-9)
+
+
+def test_points_that_are_not_valid_are_left_out_of_the_whitening():
+    matrix, pairs, _ = correlated()
+    valid = np.arange(pairs.size) % 7 != 3
+    layout = noise.with_weights(noise.uncorrelated(pairs[None])[0], matrix, valid)
+    scatter = noise.PairScatter(1.0, *map(jnp.asarray, (layout[:, 0], layout[:, 1], layout[:, 2:])))
+    root = np.asarray(scatter._matrix())[np.ix_(valid, valid)]
+    white = root @ matrix[np.ix_(valid, valid)] @ root.T
+    np.testing.assert_allclose(white, np.eye(valid.sum()), atol=0.02)
+    assert not np.asarray(scatter.weights)[~valid].any()
+
+
+@pytest.mark.parametrize("pairs", [0.02, 0.5, 5.0, 90.0, 3e4])
+def test_scores_are_standard_normal(pairs):
+    rng = np.random.default_rng(5)
+    n = rng.poisson(pairs, 4000).astype(float)
+    with jax.enable_x64(True):
+        bin, scatter = bin_of(np.full(4000, pairs), n)
+        scores = np.asarray(scatter.scores(bin.y - bin.inverse_error, bin))
+    assert stats.kstest(scores, "norm").pvalue > 0.01
+
+
+def test_new_pairs_are_those_of_the_noise():
+    """Means, variances and correlations of predictive draws, with few and with many pairs."""
+    matrix, pairs, mean = correlated()
+    pairs[:3] = 0.1, 1.0, 5.0
+    matrix[:3], matrix[:, :3] = np.eye(40)[:3], np.eye(40)[:, :3]
+    with jax.enable_x64(True):
+        _, scatter = bin_of(pairs, pairs, matrix, 1.2)
+        keys = jax.random.split(jax.random.key(0), 4000)
+        n = np.asarray(jax.vmap(lambda key: scatter.sample_pairs(key, jnp.asarray(pairs * mean)))(keys))
+    sd = np.sqrt(pairs * mean * np.where(np.arange(40) < 3, 1.0, 1.2 * np.diag(matrix)))
+    np.testing.assert_allclose(n.mean(axis=0), pairs * mean, atol=5 * sd.max() / np.sqrt(4000), rtol=0.02)
+    np.testing.assert_allclose(n.std(axis=0), sd, rtol=0.06)
+    expected = matrix / np.sqrt(np.outer(np.diag(matrix), np.diag(matrix)))
+    assert np.abs(np.corrcoef(n.T) - expected).max() < 0.09
+
+
+# ---- theory
+
+
+@pytest.mark.parametrize(("rate", "beta", "contrast", "counts"), [(0.03, 1.0, 0.2, 1.0), (0.05, 0.8, 0.25, 0.05)])
+def test_covariance_is_that_of_simulated_curves(rate, beta, contrast, counts):
+    """Within what 1,500 curves can tell; `benchmarks/photon_covariance.py` takes 10,000."""
+    frames, pixels, simulations = 512, 8, 1500
+    lags, summed = simulator.multitau_delays(frames // 8, 4)
+    true = simulator.Truth(rate, beta, contrast, counts)
+    amplitudes, _ = simulator.spectrum(rate, beta, frames)
+    rng = np.random.default_rng(6)
+
+    def curve():
+        seen = simulator.photographs(true, amplitudes, pixels, frames, rng)
+        return simulator.normalised(*simulator.multitau(seen, lags, summed))[0]
+
+    found = np.array([curve() for _ in range(simulations)])
+    detection = Detection(counts, pixels, frames, 1.0, lags.astype(float), summed.astype(float))
+    mean, covariance = speckle_covariance(lambda lag: np.exp(-2 * (rate * np.abs(lag)) ** beta), contrast, detection)
+    covariance += np.diag(mean / detection.pairs)
+    sd = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(sd, found.std(axis=0, ddof=1), rtol=0.1)
+    difference = np.corrcoef(found.T) - covariance / np.outer(sd, sd)
+    assert np.sqrt(np.mean(difference**2)) < 1.5 / np.sqrt(simulations)
+    np.testing.assert_allclose(mean, simulator.theory(lags, summed, rate, beta, contrast), atol=0.01)
+
+
+def test_sums_over_shifts():
+    """Of an exponential decay they are known."""
+    from bayesfit.modelling.photon_covariance import Sums
+
+    rate = 0.02
+    sums = Sums(lambda lag: np.exp(-2 * rate * np.abs(lag)), 4000.0)
+    assert sums.total == pytest.approx(1 / np.tanh(rate), rel=0.01)
+    for lag in (1.0, 7.0, 50.0):
+        shifts = np.arange(-4000, 4001)
+        field = np.exp(-rate * np.abs(shifts)), np.exp(-rate * np.abs(shifts + lag))
+        assert sums.of_fields(lag) == pytest.approx(np.sum(field[0] * field[1]), rel=0.01)
+        assert sums.of_squares(lag) == pytest.approx(np.sum(field[0] ** 2 * field[1] ** 2), rel=0.01)
+    j, k = np.array([1.0, 3.0, 20.0]), np.array([1.0, 10.0, 25.0])
+    for found, a, b in zip(sums.crossed(j, k), j, k, strict=True):
+        parts = (shifts, shifts - a, shifts + b - a, shifts + b)
+        exact = np.sum(np.prod([np.exp(-rate * np.abs(part)) for part in parts], axis=0))
+        assert found == pytest.approx(exact, rel=0.01)
