@@ -103,7 +103,7 @@ CASES = {
         "poor_mixing",
         "60 of 4000 trees",
     ),
-    "deep trees, global moves": ({"n_steps": with_entries(THREES, 60, 1023)}, "ok", "R-hat"),
+    "deep trees, independence proposals accepted": ({"n_steps": with_entries(THREES, 60, 1023)}, "ok", "R-hat"),
     "a chain far above the mode": (
         {"potential": findings().potential + np.array([0, 0, 0, 40])[:, None]},
         "poor_mixing",

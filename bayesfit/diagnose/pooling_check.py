@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats
 
+from bayesfit.diagnose.interval import ENDS
 from bayesfit.diagnose.profile_likelihood import Pooled, Profiled, Starts, profiled
 from bayesfit.diagnose.residual_checks import NUMBERS, numbers_of, refuted
 from bayesfit.diagnose.rules import LEAST_P
@@ -21,7 +22,6 @@ from bayesfit.sample.draws import Draws
 from bayesfit.sample.least_squares import PointEstimate
 
 CURVE_POINTS = 100
-LEVELS = (0.025, 0.975)
 LARGEST_TELLING_SD = 2.0  # of a bin's own value, on the pooling's scale: a bin that knows less says nothing by itself
 
 OfBins = Float[np.ndarray, " q_bin"]
@@ -63,7 +63,7 @@ def check_pooling(pooling: Pooling, fit: Fit) -> Checked:
     """How one pooling of a joint fit fares."""
     grid = np.geomspace(fit.q.min(), fit.q.max(), CURVE_POINTS) if np.all(fit.q > 0) else np.full(2, np.nan)
     drawn = pooling.drawn(fit.q, grid, fit.draws.values[pooling.parameter], _finite(fit.common))
-    curve = np.stack([drawn.curve.mean(axis=0), *np.quantile(drawn.curve, LEVELS, axis=0)])
+    curve = np.stack([drawn.curve.mean(axis=0), *np.quantile(drawn.curve, ENDS, axis=0)])
     scale, prior = pooling.residual_scale(drawn.bins), fit.joint.priors[pooling.parameter]
     common = np.asarray(scale.back(np.mean(scale.to(drawn.bins, prior), axis=0), prior))
     if pooling.refutation is None or not np.all(np.isfinite(common)):
@@ -73,7 +73,7 @@ def check_pooling(pooling: Pooling, fit: Fit) -> Checked:
     residual = found.residual / _wrong_errors(fit)
     telling = np.where(found.sd < LARGEST_TELLING_SD, found.sd, np.nan)
     middle = np.asarray(scale.to(common, prior)) + found.distance
-    sds = (0.0, *stats.norm.ppf(LEVELS))
+    sds = (0.0, *stats.norm.ppf(ENDS))
     own = np.stack([np.asarray(scale.back(middle + sd * telling, prior)) for sd in sds])
     return Checked(
         pooling, grid, curve, common, residual, own, numbers_of(residual, _inferred(pooling, fit.joint), fit.q)

@@ -37,7 +37,7 @@ NUMBERS = {
     "ess_tail": "worst tail effective sample size",
     "divergences": "divergent transitions",
     "deep_trees": "transitions that reached the largest tree depth",
-    "independence_accepted": "share of global moves that were taken, of the chain that has fewest",
+    "independence_accepted": "share of independence proposals accepted, in the chain that accepted fewest",
     "potential_excess": "largest mean potential of a chain above the lowest seen",
     "reduced_chi2": "residual sum of squares in stated errors over degrees of freedom",
     "residual_correlation": "correlation of neighbouring residuals, as white as the noise model makes them",

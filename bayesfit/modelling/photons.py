@@ -162,7 +162,7 @@ class PairScatter:
 
 
 def photons(bin: Any) -> PairScatter:
-    """The program of a noise model of counted pairs: `bin.layout` (tau, BAND + 3) holds E, the diagonal of R, and the weights."""
+    """The program of a noise model of counted pairs; `bin.layout` holds E, the diagonal of R, and the weights."""
     log_dispersion = dist.Normal(0.0, LOG_DISPERSION_SD)
     dispersion = numpyro.sample(
         "dispersion", dist.TransformedDistribution(log_dispersion, dist.transforms.ExpTransform())
