@@ -184,7 +184,7 @@ def nothing_expensive(monkeypatch):
         raise AssertionError("an expensive stage has begun")
 
     for name in ("start_compiling", "point_estimates"):
-        monkeypatch.setattr(_fit._point, name, begun)
+        monkeypatch.setattr(_fit.least_squares, name, begun)
 
 
 @pytest.mark.parametrize(

@@ -189,15 +189,15 @@ def _prepared(curves: xr.Dataset, choices: _Choices, settings: FitSettings) -> P
 def _prepared_together(
     curves: xr.Dataset, choices: _Choices, settings: FitSettings
 ) -> tuple[Problem, Callable[[Outcome, Report], Outcome]]:
-    """The problem of a joint fit, and how its bins are fitted."""
+    """The problem of a joint fit, and how its bins are fitted: together, unless nothing is pooled."""
     from bayesfit.api import joint_fit
 
-    joint_fit.check_settings(choices.across, settings)
-    pooled = joint_fit.Pooled.parse(by_bin(curves), choices.across, choices.priors, choices.fixed)
+    joint_fit.check_included(settings.include)
+    pooled = joint_fit.Pooled.parse(by_bin(curves), choices.across, choices.priors, choices.fixed, settings.method)
     priors, fixed = map(pooled.without_common, (choices.priors, choices.fixed))
     problem = _prepared(curves, choices._replace(priors=priors, fixed=fixed), settings)
     pooled.check(problem)
-    return problem, partial(joint_fit.fit_together, pooled, problem.usable)
+    return problem, partial(joint_fit.fit_together, pooled, problem.usable) if pooled.poolings else _fit_each
 
 
 def _before(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:

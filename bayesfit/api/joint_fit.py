@@ -16,7 +16,6 @@ from bayesfit.compute.work import Report, Stop, stop_on_signal
 from bayesfit.data.dependence import warned_of
 from bayesfit.diagnose.outcome import Outcome, Together
 from bayesfit.modelling.priors import Prior, one_number, parse_common
-from bayesfit.modelling.settings import FitSettings
 from bayesfit.posterior.joint import Joint, joint_posterior
 from bayesfit.posterior.pooling import check_choices, check_poolings, parse_across
 from bayesfit.posterior.pooling_interface import Pooling
@@ -43,13 +42,16 @@ class Pooled:
     fixed: Mapping[str, float]
 
     @classmethod
-    def parse(cls, curves: xr.Dataset, across: Given, priors: Given, fixed: Given) -> Pooled:
-        """Read the user's choices.
+    def parse(cls, curves: xr.Dataset, across: Given, priors: Given, fixed: Given, method: str) -> Pooled:
+        """Read the user's choices; they may pool nothing.
 
         Raises:
-            SettingsError: a choice that cannot be.
+            SettingsError: a choice is impossible, or the method needs pooled parameters and there are none.
         """
         poolings = parse_across(across, curves)
+        if not poolings and method != "nuts":
+            remedy = "Give across, or take point_estimate"
+            raise SettingsError(f"{method!r} is for joint fits", field="method", remedy=remedy)
         check_choices(poolings, priors, fixed)
         names = {parameter.name for pooling in poolings for parameter in pooling.parameters}
         own_priors = {name: parse_common(prior, name) for name, prior in priors.items() if name in names}
@@ -74,18 +76,15 @@ class Pooled:
         return replace(self, poolings=tuple(pooling.of_bins(places) for pooling in self.poolings))
 
 
-def check_settings(across: Given, settings: FitSettings) -> None:
-    """Refuse settings that do not go with pooled parameters, or not without them.
+def check_included(include: tuple[str, ...]) -> None:
+    """Refuse groups that a joint fit cannot have.
 
     Raises:
-        SettingsError: says which.
+        SettingsError: names one.
     """
-    if single := [name for name in settings.include if name in OF_ONE_BIN]:
+    if single := [name for name in include if name in OF_ONE_BIN]:
         remedy = "Leave it out, or leave out across"
         raise SettingsError(f"{single[0]!r} is of the prior of a single bin", field="include", remedy=remedy)
-    if not across and settings.method != "nuts":
-        remedy = "Give across, or take point_estimate"
-        raise SettingsError(f"{settings.method!r} is for joint fits", field="method", remedy=remedy)
 
 
 def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Outcome, report: Report) -> Outcome:
