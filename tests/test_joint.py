@@ -301,7 +301,7 @@ def test_groups_and_walks_are_those_of_the_bins_in_use():
     some = pooling.of_bins(np.array([0, 1, 4]))
     assert (some.groups, some.group.tolist()) == (("b", "c"), [1, 1, 0])
     (pooling,) = parse_across({"beta": "smooth"}, data())
-    assert pooling.of_bins(np.array([4, 1])).order.tolist() == [1, 0]
+    assert pooling.of_bins(np.array([4, 1])).steps.order.tolist() == [1, 0]
     with pytest.raises(bayesfit.InputError, match=r"across.beta: 'smooth' needs two usable bins"):
         pooling.of_bins(np.array([3]))
 
