@@ -13,11 +13,11 @@ SHOWN = 12  # headings, in messages
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A table: its headings (none where it has none), its rows, and the place of each in the file.
+    """A table: its headings (None if it has none), its rows, and where each row stands in the file.
 
-    `above` are the lines of comments and of what else stands above the headings, `values` the rows above or below them
-    that give q, phi or an angle for each column, as heading and numbers (column,). `turned`: rows are columns of the
-    file.
+    `above` are the comments and all other lines above the headings. `values` are rows next to the headings that give q,
+    phi or an angle for each column, as heading and numbers (column,). `turned` says that the rows of this table are
+    columns of the file.
     """
 
     headings: list[str] | None
@@ -43,7 +43,7 @@ class Cells:
         return f"line {self.lines[line]}, column {number_of_column}"
 
     def column(self, place: int) -> np.ndarray:
-        """The numbers of a column (row,); NaN where a cell is empty or says that there is none.
+        """The numbers of a column (row,); NaN where a cell is empty or marks a missing value.
 
         Raises:
             InputError: a cell holds anything else that is no number.
@@ -60,13 +60,13 @@ class Cells:
         return np.array([self.column(place) for place in places]).reshape(len(places), len(self.rows))
 
     def holds_words(self, place: int) -> bool:
-        """Whether no cell of a column is a number, and some are words."""
+        """Whether a column holds words and no number."""
         cells = [row[place] for row in self.rows]
         return not any(map(is_number, cells)) and any(number(cell) is None for cell in cells)
 
 
 def turned(cells: Cells) -> Cells:
-    """The table with its rows as columns; the first cell of each is its heading."""
+    """The table with its rows as columns; the first cell of each row becomes a heading."""
     every = ([cells.headings] if cells.headings is not None else []) + cells.rows
     lines = ([cells.head_line] if cells.headings is not None else []) + cells.lines
     names, *rows = (list(row) for row in zip(*every, strict=True))
@@ -75,7 +75,7 @@ def turned(cells: Cells) -> Cells:
 
 
 def _letters(column: int) -> str:
-    """The name of a column of a sheet."""
+    """The name of a column of a sheet: A, B, ..., Z, AA, ..."""
     name = ""
     while column:
         column, rest = divmod(column - 1, 26)
