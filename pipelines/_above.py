@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit.pipelines._unit_names import NUMBER, Unit, tidy, unit_of
 
@@ -29,7 +30,7 @@ class Above:
     """What the lines above a table state: quantities, each as its numbers and its unit (None if no unit is stated), and
     units of the columns."""
 
-    quantities: dict[str, tuple[np.ndarray, Unit | None]] = field(default_factory=dict)
+    quantities: dict[str, tuple[Float[np.ndarray, " number"], Unit | None]] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)
     temperature: float | None = None  # K
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 
 MULTIPLE = {"single": 1, "dual": 2, "quad": 4}
 PART = re.compile(r"\b([ac])-(\(?)ch([\d/+a]+)\)?")
@@ -86,7 +87,7 @@ class Column(NamedTuple):
         return not self.curves or self.curves[0].kind == "auto"
 
 
-def columns_of(mode: str, used: np.ndarray, one_light: bool) -> list[Column]:
+def columns_of(mode: str, used: Int[np.ndarray, " used"], one_light: bool) -> list[Column]:
     """The bins that the columns make which are `used` (their places among all columns).
 
     Columns of the same light are put into one bin, but only if all columns are of one angle (`one_light`). Where the
@@ -106,8 +107,8 @@ def columns_of(mode: str, used: np.ndarray, one_light: bool) -> list[Column]:
 
 
 def averaged(
-    columns: Sequence[Column], g2: np.ndarray, errors: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray | None]:
+    columns: Sequence[Column], g2: Float[np.ndarray, "column tau"], errors: Float[np.ndarray, "column tau"] | None
+) -> tuple[Float[np.ndarray, "bin tau"], Float[np.ndarray, "bin tau"] | None]:
     """The mean (bin, tau) over the columns of each bin, from values and errors (column, tau).
 
     Its error is the root mean square of the errors of the columns, not reduced by their number, since columns of one

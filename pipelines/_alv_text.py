@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit import InputError
 
@@ -41,7 +42,7 @@ def header_of(lines: list[str]) -> Header:
     return pairs
 
 
-def block_of(lines: list[str], name: str, path: Path) -> np.ndarray:
+def block_of(lines: list[str], name: str, path: Path) -> Float[np.ndarray, "lag column"]:
     """The numbers of a block (lag, column). If the block has column titles, only the columns of averages are taken.
 
     Raises:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit import InputError
 from bayesfit.pipelines._grid import Grid, Row, is_number, number
@@ -26,7 +27,7 @@ class Cells:
     grid: Grid
     head_line: int = 0
     above: list[str] = field(default_factory=list)
-    values: list[tuple[Heading, np.ndarray]] = field(default_factory=list)
+    values: list[tuple[Heading, Float[np.ndarray, " column"]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     turned: bool = False
 
@@ -42,7 +43,7 @@ class Cells:
             return f"sheet {self.grid.sheet!r}, cell {_letters(number_of_column)}{self.lines[line]}"
         return f"line {self.lines[line]}, column {number_of_column}"
 
-    def column(self, place: int) -> np.ndarray:
+    def column(self, place: int) -> Float[np.ndarray, " row"]:
         """The numbers of a column (row,); NaN where a cell is empty or marks a missing value.
 
         Raises:
@@ -55,7 +56,7 @@ class Cells:
                 raise InputError(f"{self.place(row, place)}: {cell!r} is not a number", file=self.grid.path)
         return np.array(values, float)
 
-    def columns(self, places: list[int]) -> np.ndarray:
+    def columns(self, places: list[int]) -> Float[np.ndarray, "column row"]:
         """Several columns, (column, row)."""
         return np.array([self.column(place) for place in places]).reshape(len(places), len(self.rows))
 

@@ -1,6 +1,7 @@
 """Tables with q along one edge and the delays along the other."""
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit import InputError
 from bayesfit.pipelines._grid import number
@@ -88,7 +89,7 @@ def _across(sheet: Sheet, top: np.ndarray, side: np.ndarray) -> bool:
     )
 
 
-def decades(values: np.ndarray) -> float:
+def decades(values: Float[np.ndarray, " value"]) -> float:
     """How many decades the positive numbers among these span."""
     positive = values[np.isfinite(values) & (values > 0)]
     return float(np.log10(positive.max() / positive.min())) if positive.size else 0.0

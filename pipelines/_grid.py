@@ -40,7 +40,7 @@ class Grid:
     separator: str | None = ","
 
 
-def number(cell: Any) -> float | None:
+def number(cell: object) -> float | None:
     """The number that a cell holds; NaN if it marks a missing value; None if it holds anything else."""
     if isinstance(cell, int | float | np.number) and not isinstance(cell, bool):
         return float(cell)
@@ -57,13 +57,13 @@ def number(cell: Any) -> float | None:
     return float(match[1] + match[2].lower().replace("d", "e"))
 
 
-def is_number(cell: Any) -> bool:
+def is_number(cell: object) -> bool:
     """Whether a cell holds a number, and not the mark of a missing one."""
     value = number(cell)
     return value is not None and not np.isnan(value)
 
 
-def is_empty(cell: Any) -> bool:
+def is_empty(cell: object) -> bool:
     return isinstance(cell, str) and not cell.strip()
 
 

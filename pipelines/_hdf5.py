@@ -7,10 +7,13 @@ from typing import Any
 
 import h5py
 import numpy as np
+from jaxtyping import Float, Num
 
 from bayesfit import InputError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+Points = Float[np.ndarray, "bin tau"]
+
 COPIES = 16  # float64 arrays of the size of g2 that reading, checking and sorting hold at once, with room to spare
 PER_ANGSTROM = {  # factor to 1/angstrom, by the length in the unit of q
     r"pm|picomet(er|re)s?": 1e2,
@@ -44,7 +47,7 @@ class Reader:
         """Whether there is a dataset of that name."""
         return isinstance(self.file.get(name), h5py.Dataset)
 
-    def array(self, name: str) -> np.ndarray:
+    def array(self, name: str) -> Num[np.ndarray, "*any"]:
         """A dataset of real numbers, unchanged.
 
         Raises:
@@ -72,21 +75,21 @@ class Reader:
             )
         return found
 
-    def vector(self, name: str) -> np.ndarray:
+    def vector(self, name: str) -> Float[np.ndarray, " n"]:
         """A dataset of any shape with at most one axis longer than 1, as float64 (n,)."""
         array = self.array(name)
         if array.size != max(array.shape, default=1):
             raise InputError(f"expected one axis, got shape {array.shape}", file=self.path, field=name)
         return np.ravel(array).astype(float)
 
-    def matrix(self, name: str) -> np.ndarray:
+    def matrix(self, name: str) -> Num[np.ndarray, "row column"]:
         """A two-dimensional dataset."""
         array = self.array(name)
         if array.ndim != 2:
             raise InputError(f"expected axes (tau, bin), got shape {array.shape}", file=self.path, field=name)
         return array
 
-    def pair(self, g2: str, g2_err: str, delays: int, bins_first: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def pair(self, g2: str, g2_err: str, delays: int, bins_first: bool = False) -> tuple[Points, Points]:
         """Values and errors, each as (bin, tau). In the file they are (tau, bin), or (bin, tau) if `bins_first`.
 
         Raises:
@@ -128,7 +131,7 @@ class Reader:
         return [_decoded(value) for value in np.ravel(self._dataset(name)[()])] if self.has(name) else []
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """An attribute as text, "" if it is None or empty."""
     if value is None or isinstance(value, h5py.Empty):
         return ""

@@ -8,9 +8,9 @@ X-rays many call it 2 theta, so there `theta` is refused unless the settings nam
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit import InputError, SettingsError
 from bayesfit.compute.errors import nearest
@@ -18,6 +18,8 @@ from bayesfit.pipelines._above import Above
 from bayesfit.pipelines._sheet import Reading
 
 KNOWN = ("wavelength", "refractive_index", "angle")
+PerBin = Float[np.ndarray, " bin"]
+
 LIGHT = 100.0  # nm; shorter wavelengths are X-rays, whose refractive index is 1
 USUAL = (10.0, 3000.0)  # nm, the range in which a wavelength is accepted whose unit is not stated
 ANGSTROM = 10.0  # angstrom in a nm
@@ -39,7 +41,7 @@ class Optics:
         return self.wavelength is not None and not (light and self.refractive_index is None)
 
 
-def check_optics(given: Mapping[str, Any]) -> None:
+def check_optics(given: Mapping[str, object]) -> None:
     """Refuse settings that cannot be used.
 
     Raises:
@@ -52,7 +54,7 @@ def check_optics(given: Mapping[str, Any]) -> None:
             raise SettingsError(f"got {value!r}, expected a number above 0", field=f"optics.{name}")
 
 
-def optics_of(given: Mapping[str, Any], reading: Reading, above: Above, path: Path) -> Optics:
+def optics_of(given: Mapping[str, float], reading: Reading, above: Above, path: Path) -> Optics:
     """What the settings say, or else the columns, or else the lines above the table.
 
     Raises:
@@ -71,7 +73,7 @@ def optics_of(given: Mapping[str, Any], reading: Reading, above: Above, path: Pa
     return Optics(**{name: float(value) for name, value in {**found, **given}.items()})
 
 
-def q_of_angles(angle: np.ndarray, optics: Optics, path: Path, name: str, named: bool) -> np.ndarray:
+def q_of_angles(angle: PerBin, optics: Optics, path: Path, name: str, named: bool) -> PerBin:
     """q (bin,) [1/angstrom] of angles (bin,) [degree]. `name` is the heading of the angles; `named` says whether the
     settings name their column.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit import InputError
 from bayesfit.pipelines._cells import Cells, found
@@ -30,10 +31,10 @@ class Reading:
     """
 
     layout: str
-    tau: np.ndarray
-    g2: np.ndarray
-    g2_err: np.ndarray | None = None
-    bins: dict[str, np.ndarray] = field(default_factory=dict)
+    tau: Float[np.ndarray, " tau"]
+    g2: Float[np.ndarray, "bin tau"]
+    g2_err: Float[np.ndarray, "bin tau"] | None = None
+    bins: dict[str, Float[np.ndarray, " bin"]] = field(default_factory=dict)
     labels: list[str] | None = None
     units: dict[str, Unit] = field(default_factory=dict)
     minus_one: bool = False
@@ -105,7 +106,7 @@ def naming(word: str, name: str = "NAME") -> str:
     return f'Name the column, --set columns.{word}="{name}"'
 
 
-def check_delays(cells: Cells, tau: np.ndarray, column: int) -> None:
+def check_delays(cells: Cells, tau: Float[np.ndarray, " tau"], column: int) -> None:
     """Refuse a delay that is missing, negative or not finite."""
     bad = ~(np.isfinite(tau) & (tau >= 0))
     if bad.any():

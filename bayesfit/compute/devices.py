@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, PyTree
 from numpyro.distributions.distribution import validation_enabled
 
 from bayesfit.compute.programs import Kept, key, load, pack, read, write
 from bayesfit.compute.work import Stop
 
-Parts = list[Any]
+Parts = list[PyTree]
 CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)
 TRACING = threading.RLock()
 COMPILING, LOADING = ThreadPoolExecutor(8), ThreadPoolExecutor(256)
@@ -52,12 +52,12 @@ class Spread:
             self._begin(_signature(shares[0]), shares)
         return self
 
-    def compiled(self, *share: Any) -> Any:
+    def compiled(self, *share: PyTree) -> Callable[..., PyTree]:
         """The program for one device's share of the arguments, on the device that holds it."""
         self.start(*([array] for array in share))
         return self.programs[_signature(share), _device(share)].result()
 
-    def shapes(self, *arguments: Parts) -> Any:
+    def shapes(self, *arguments: Parts) -> PyTree:
         """Shapes and types of what one device returns for its share of these arguments; only after `start`."""
         return self.made[_signature(next(zip(*arguments, strict=True)))]
 
@@ -114,8 +114,8 @@ class Spread:
 
 
 def on_one_device(
-    function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...] = (), identity: str | None = None
-) -> Any:
+    function: Callable[..., PyTree], *arguments: PyTree, static: tuple[Any, ...] = (), identity: str | None = None
+) -> PyTree:
     """The value of a function of `arguments`, which are pytrees of arrays, and of `static` values after them.
 
     It is compiled once for each structure of the arguments and each choice of the static values, and kept on disk.
@@ -125,8 +125,8 @@ def on_one_device(
 
 
 def program_for(
-    function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...] = (), identity: str | None = None
-) -> Callable[..., Any]:
+    function: Callable[..., PyTree], *arguments: PyTree, static: tuple[Any, ...] = (), identity: str | None = None
+) -> Callable[..., PyTree]:
     """The compiled program that `on_one_device` calls for arguments of these shapes."""
     found, structure = jax.tree_util.tree_flatten_with_path(arguments)
     leaves = [leaf for _, leaf in found]
@@ -166,7 +166,7 @@ def _signature(share: Any) -> Any:
     return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
-def place(tree: Any, count: int | None = None) -> Parts:
+def place(tree: PyTree, count: int | None = None) -> Parts:
     """Copies of arrays, divided along their leading axis over the local devices, or over the first `count` of them.
 
     Without the copy, a device that shares the host's memory would see what the host writes there later.
@@ -181,7 +181,7 @@ def place(tree: Any, count: int | None = None) -> Parts:
     return [jax.device_put(part, device) for part, device in zip(parts, devices, strict=True)]
 
 
-def gather(parts: Parts) -> Any:
+def gather(parts: Parts) -> PyTree:
     """The parts joined along the leading axis, as NumPy arrays; waits for the devices."""
     return jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *parts)
 
@@ -212,9 +212,9 @@ class Batches(NamedTuple):
 def stream(
     program: Spread,
     batches: Batches,
-    arguments: Callable[[Int[np.ndarray, " batch"]], tuple[Any, ...]],
+    arguments: Callable[[Int[np.ndarray, " batch"]], tuple[PyTree, ...]],
     stop: Stop | None = None,
-) -> Iterator[tuple[Int[np.ndarray, " batch"], Any]]:
+) -> Iterator[tuple[Int[np.ndarray, " batch"], PyTree]]:
     """Indices of each batch, and what the program makes of their `arguments`, as NumPy arrays. The devices are kept one
     batch ahead; ends early after a wish to stop."""
     ahead = None
@@ -229,6 +229,6 @@ def stream(
         yield ahead[0], gather(ahead[1])
 
 
-def take(tree: Any, index: Int[np.ndarray, " chosen"]) -> Any:
+def take(tree: PyTree, index: Int[np.ndarray, " chosen"]) -> PyTree:
     """The items at these indices of the leading axis of every array."""
     return jax.tree.map(lambda array: np.asarray(array)[index], tree)

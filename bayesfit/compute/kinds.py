@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import xarray as xr
 
@@ -35,7 +35,7 @@ IN_CURVES_PLACE: dict[Kind, str] = {
 LONGEST = 40  # characters of a value that is repeated in a message
 
 
-def kind_of(given: Any) -> Kind:
+def kind_of(given: object) -> Kind:
     """The kind of an object: one of bayesfit's own, a path, a list, or "other"."""
     if isinstance(given, xr.DataTree):
         if "posterior" not in given.children:
@@ -48,19 +48,19 @@ def kind_of(given: Any) -> Kind:
     return "list" if isinstance(given, list | tuple) else "other"
 
 
-def in_words(given: Any) -> str:
+def in_words(given: object) -> str:
     """What an object is, in words: its kind if it is one of bayesfit's own, else its value if that is short, else its
     type."""
     kind = kind_of(given)
     if kind in WORDS:
         return WORDS[kind]
-    if kind == "list":
+    if isinstance(given, list | tuple):
         return f"a {type(given).__name__} of {len(given)}"
     value = repr(str(given) if kind == "path" else given)
     return value if len(value) <= LONGEST and "\n" not in value else f"a {type(given).__name__}"
 
 
-def expect_curves(given: Any, field: str = "curves") -> None:
+def expect_curves(given: object, field: str = "curves") -> None:
     """Refuse anything but a Dataset where curves are needed.
 
     Raises:
@@ -76,7 +76,7 @@ def expect_curves(given: Any, field: str = "curves") -> None:
     )
 
 
-def expect_table(given: Any, field: str) -> None:
+def expect_table(given: object, field: str) -> None:
     """Refuse anything but a mapping of names to values; None stands for an empty one.
 
     Raises:
@@ -87,7 +87,7 @@ def expect_table(given: Any, field: str) -> None:
         raise SettingsError(f"got {in_words(given)}, expected a table by name", field=field, remedy=remedy)
 
 
-def expect_path(given: Any, field: str = "path") -> None:
+def expect_path(given: object, field: str = "path") -> None:
     """Refuse anything but a path.
 
     Raises:
@@ -98,7 +98,7 @@ def expect_path(given: Any, field: str = "path") -> None:
         raise SettingsError(f"got {in_words(given)}, expected the path of a file", field=field, remedy=remedy)
 
 
-def expect_result(given: Any, *kinds: Kind, field: str = "result", remedies: dict[Kind, str] | None = None) -> None:
+def expect_result(given: object, *kinds: Kind, field: str = "result", remedies: dict[Kind, str] | None = None) -> None:
     """Refuse anything but a result of one of these kinds; `remedies` say what to do with results of other kinds.
 
     Raises:

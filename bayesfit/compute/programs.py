@@ -15,6 +15,7 @@ import os
 import pickle
 import platform
 import tempfile
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import serialize_executable
+from jaxtyping import PyTree
 
 DIGEST = hashlib.sha256().digest_size
 MOST_KEPT = 200  # files; the oldest are deleted first
@@ -34,7 +36,7 @@ class Kept(NamedTuple):
     """A compiled program that can be loaded on any device: the structure of what it returns (`made`), and its
     `code`."""
 
-    made: Any
+    made: PyTree
     code: bytes
 
 
@@ -45,7 +47,7 @@ def folder() -> Path | None:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesfit" / "programs"
 
 
-def key(identity: str, arguments: Any, options: Any) -> str:
+def key(identity: str, arguments: PyTree, options: Mapping[str, Any] | None) -> str:
     """The hash under which a program of this identity is kept, for arguments of these shapes."""
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
@@ -102,7 +104,7 @@ def write(name: str, program: Kept) -> None:
         return
 
 
-def pack(compiled: jax.stages.Compiled, made: Any) -> Kept | None:
+def pack(compiled: jax.stages.Compiled, made: PyTree) -> Kept | None:
     """A compiled program in a form that can be kept or moved; None if this version of JAX cannot do that."""
     if jax.config.jax_compilation_cache_dir:
         return None  # a program that JAX has read from its own cache cannot be serialised
@@ -119,7 +121,7 @@ def _link_linear_algebra() -> None:
     jax.jit(jnp.linalg.cholesky).lower(jnp.eye(1))
 
 
-def load(program: Kept, arguments: tuple[Any, ...], device: jax.Device) -> jax.stages.Compiled | None:
+def load(program: Kept, arguments: tuple[PyTree, ...], device: jax.Device) -> jax.stages.Compiled | None:
     """A kept program, loaded on a device, for arguments of the shapes that it was compiled for; None if this version of
     JAX cannot do that."""
     _link_linear_algebra()
