@@ -3,11 +3,11 @@
 Formula     g2(tau) = baseline + contrast * exp(-2 x) * (1 + mu2 x^2 / 2 - mu3 x^3 / 6)^2,  x = rate tau
 Symbols     tau delay [s]; rate mean relaxation rate [1/s]; mu2 relative second cumulant (variance of the rate over
             its squared mean, the polydispersity index) [1]; mu3 relative third central moment [1]
-Validity    Narrow, single-peaked distributions (mu2 below about 0.3). The moments-about-the-mean form stays finite at
-            long delays, where the exponent of Koppel's series does not; the two agree to the order kept.
-            mu3 is optional: it is pinned to 0 unless it is given a prior.
+Validity    Narrow distributions with a single peak (mu2 below about 0.3). This form, in moments about the mean, stays
+            finite at long delays, while the exponential of Koppel's series diverges; the two agree to third order.
+            mu3 is optional: it is fixed at 0 unless it is given a prior.
 Reference   Frisken, Appl. Opt. 40, 4087 (2001); Koppel, J. Chem. Phys. 57, 4814 (1972).
-Prior       rate log-uniform over what the delays can see; mu2 half-normal with scale 0.3.
+Prior       rate log-uniform over the rates that the delays can see; mu2 half-normal with scale 0.3.
 """
 
 import jax.numpy as jnp

@@ -9,7 +9,8 @@ Validity    Two populations or two processes in one scattered field: the fields 
             cross term, holds only for separate scattering volumes.)
 Reference   Siegert's relation for two species: Berne & Pecora, Dynamic Light Scattering (Wiley, 1976), ch. 5;
             Pusey in Neutrons, X-rays and Light (Elsevier, 2002), ch. 9.
-Prior       rate_fast log-uniform over what the delays can see, rate log-uniform below rate_fast; fraction uniform.
+Prior       rate_fast log-uniform over the rates that the delays can see, rate log-uniform below rate_fast; fraction
+            uniform.
 """
 
 import jax.numpy as jnp

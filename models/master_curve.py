@@ -2,18 +2,19 @@
 
 Formula     g2(tau) = baseline + contrast * g1(x)^2,  x = rate tau,  g1 from the user's table
 Symbols     tau delay [s]; x delay in the table's own unit of time [1]; rate that unit's inverse [1/s]. Where the
-            table's x is itself a delay in s, rate is the factor by which the sample is faster than the table.
+            table's x is itself a delay in s, rate is the factor by which the specimen is faster than the table.
 Validity    Curves of one form that differ in their time scale: superposition in time and temperature, a simulated
-            intermediate scattering function, a reference sample. The table is of g1, not of its square, begins near 1
-            (0.95) and ends near 0 (0.05). Where a spline through every second point misses the others by 0.03, it is
-            too coarse or too noisy, and is refused. Noise below that, as any error of the table, becomes one of the
+            intermediate scattering function, a reference specimen. The table holds g1, not its square; it begins near 1
+            (at least 0.95) and ends near 0 (at most 0.05). If a spline through every second point misses the others by
+            0.03, the table is too coarse or too noisy, and is refused. Smaller errors of the table become errors of the
             model.
-Method      Between the points g1 is a cubic spline in log x, with two continuous derivatives. Before the first point
-            1 - g1 goes on as a power of x, from 0.2 to 2, after the last g1 does, from -0.5 to -10: the powers that
-            the table ends with. There the first derivative is continuous.
+Method      Between the points, g1 is a cubic spline in log x, with two continuous derivatives. Before the first point,
+            1 - g1 continues as a power of x between 0.2 and 2; after the last point, g1 continues as a power between
+            -0.5 and -10. The powers are those with which the table begins and ends, so that the first derivative is
+            continuous there.
 Reference   Götze & Sjögren, Rep. Prog. Phys. 55, 241 (1992).
-Prior       rate log-uniform from 1/10 of the slowest to 10 times the fastest that the delays can see, a decay being at
-            the x where g1 first falls to 1/e.
+Prior       rate log-uniform from 1/10 of the slowest to 10 times the fastest rate that the delays can see; the decay of
+            the table is taken to be at the x where g1 first falls to 1/e.
 """
 
 from typing import NamedTuple
@@ -27,8 +28,8 @@ from scipy.interpolate import CubicSpline
 
 from bayesfit import InputError, Model, Parameter, read_table
 
-FEWEST, CELLS = 8, 1000  # points of a table; steps of the spline, so many that it stays the one through the points
-END, MISS = 0.05, 0.03  # largest distance from the limits at the ends; of a point from the spline through others
+FEWEST, CELLS = 8, 1000  # points of a table; steps of the even grid on which the spline is tabulated again
+END, MISS = 0.05, 0.03  # largest distance of g1 from 1 and 0 at the ends; of a point from the spline through others
 RISE, FALL = (0.2, 2.0), (0.5, 10.0)
 
 description = "a tabulated g1, of which the time scale is fitted; needs the option `table`"
@@ -36,7 +37,8 @@ formula = "g2 = baseline + contrast * g1(rate tau)^2, g1 from a table"
 
 
 class Spline(NamedTuple):
-    """g1 on even steps of log x, (step,) each, with its slopes; the powers `rise` and `fall` that carry it on."""
+    """g1 and its slope on even steps of log x, each (step,); and the powers `rise` and `fall` that continue it before
+    the first and after the last step."""
 
     log_x: np.ndarray
     g1: np.ndarray
@@ -61,8 +63,8 @@ class Spline(NamedTuple):
 
 
 def make(table):
-    """The model of a table of x and g1: two sequences, a text file of two columns, or what else `bayesfit.read_table`
-    takes; x in any order, positive, each value once.
+    """The model of a table of x and g1: two sequences, a text file of two columns, or anything else that
+    `bayesfit.read_table` takes. x is positive and may be in any order; no value occurs twice.
 
     Raises:
         InputError: the table cannot be read, does not reach from near 1 to near 0, or is too coarse or too noisy.
@@ -88,7 +90,7 @@ def make(table):
 
 
 def spline(log_x, g1):
-    """The spline through the points (point,), its slopes at the ends those of the powers that carry it on."""
+    """The spline through the points (point,); at its ends it has the slopes of the powers that continue it."""
     first, last = CubicSpline(log_x, g1)(log_x[[0, -1]], 1)
     rise, fall = power(-first, 1.0 - g1[0], *RISE), power(-last, g1[-1], *FALL)
     ends = (1, -rise * (1.0 - g1[0])), (1, -fall * g1[-1])
@@ -98,12 +100,12 @@ def spline(log_x, g1):
 
 
 def power(slope, value, low, high):
-    """The power of x by which a value with this slope in log x goes to 0, within limits."""
+    """The power of x by which a value with this slope in log x goes to 0, between `low` and `high`."""
     return float(np.clip(slope / value if value else low, low, high))
 
 
 def check(table):
-    """Refuse a table that does not reach from near 1 to near 0, or that no smooth curve goes through."""
+    """Refuse a table that does not reach from near 1 to near 0, or whose points do not lie on a smooth curve."""
     x, g1 = table.x, table.values
 
     def refuse(problem, remedy):
@@ -123,6 +125,6 @@ def check(table):
 
 
 def distance(log_x, g1, start):
-    """How far each point (point,) is from the spline through every second one from `start`; 0 outside its range."""
+    """How far each point (point,) is from the spline through every second point from `start`; 0 outside its range."""
     through = CubicSpline(log_x[start::2], g1[start::2], extrapolate=False)
     return np.abs(np.nan_to_num(through(log_x), nan=0.0) - g1) * np.isfinite(through(log_x))

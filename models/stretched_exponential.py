@@ -2,7 +2,7 @@
 
 Formula     g2(tau) = baseline + contrast * exp(-2 (rate tau)^beta),  |g1| = exp(-(rate tau)^beta)
 Symbols     tau delay [s]; rate relaxation rate Gamma [1/s]; beta stretching exponent [1]
-Validity    beta < 1: a spread of relaxation times (glasses, polydisperse samples); beta > 1: ballistic-like motion
+Validity    beta < 1: a spread of relaxation times (glasses, polydisperse specimens); beta > 1: ballistic-like motion
             (gels, ageing soft solids). The factor 2 stands outside the power; with exp(-(2 rate tau)^beta), also in
             use, rates differ by 2^(1 - 1/beta).
 Reference   Williams & Watts, Trans. Faraday Soc. 66, 80 (1970); Cipelletti et al., Faraday Discuss. 123, 237 (2003).

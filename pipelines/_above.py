@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit.pipelines._unit_names import NUMBER, Unit, tidy, unit_of
 
@@ -19,23 +20,23 @@ QUANTITIES = {
     "q": r"q(?: ?val(?:ue)?s?)?|scattering vectors?|wave ?vectors?",
     "temperature": r"temperature|temp",
 }
-SHORT = re.compile(r"[nq]\s+[-+.\d]")  # names that are too short to be taken without a sign
+SHORT = re.compile(r"[nq]\s+[-+.\d]")  # names so short that a sign, as in `n = 1.33`, must follow them
 DELAYS = r"tau|lag ?times?|lags?|delay ?times?|delays?|times?"
 UNITS_SAID = {"tau": DELAYS, "q": r"q(?: ?val(?:ue)?s?)?|scattering vectors?|wave ?vectors?"}
 
 
 @dataclass(frozen=True)
 class Above:
-    """Quantities that stand above a table, each as its numbers and its unit (None where it is not said), and the units
-    that are said of its columns."""
+    """What the lines above a table state: quantities, each as its numbers and its unit (None if no unit is stated), and
+    units of the columns."""
 
-    quantities: dict[str, tuple[np.ndarray, Unit | None]] = field(default_factory=dict)
+    quantities: dict[str, tuple[Float[np.ndarray, " number"], Unit | None]] = field(default_factory=dict)
     units: dict[str, Unit] = field(default_factory=dict)
     temperature: float | None = None  # K
 
 
 def read_above(lines: list[str]) -> Above:
-    """What lines of text say; of what is said twice, the last."""
+    """What lines of text state; if something is stated twice, the last counts."""
     quantities: dict[str, tuple[np.ndarray, Unit | None]] = {}
     units: dict[str, Unit] = {}
     temperature = None
@@ -66,9 +67,9 @@ def _unit(word: str, text: str) -> Unit | None:
     return None
 
 
-def _kelvin(value: float, said: str, known: float | None) -> float | None:
-    """A temperature [K] whose unit is said; `known` where it is not."""
+def _kelvin(value: float, said: str, default: float | None) -> float | None:
+    """A temperature in K, if its unit is stated; else `default`."""
     match = re.match(r"(?:deg ?)?(k|c)(?:elvin|elsius)?\b", said.strip())
     if match is None:
-        return known
+        return default
     return value + (273.15 if match[1] == "c" else 0.0)

@@ -3,7 +3,7 @@
 Autocorrelation   one detector with itself: `A-CH0`, `SINGLE AUTO CH0`; `A-CH0+1` and `DUAL AUTO` are one for each of
                   two detectors, `A-(CH0+1)` is one of their sum.
 Cross-correlation two detectors that see the same light through a beam splitter ("pseudo"): `C-CH0/1`, `SINGLE CROSS
-                  CH0`; `C-CH0/1+1/0` and `DUAL CROSS` are both orders, a column each.
+                  CH0`; `C-CH0/1+1/0` and `DUAL CROSS` are both orders, with one column each.
 Both              `A-CH0+1  C-CH0/1+1/0`, `QUAD`: the autocorrelations first.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
 
 MULTIPLE = {"single": 1, "dual": 2, "quad": 4}
 PART = re.compile(r"\b([ac])-(\(?)ch([\d/+a]+)\)?")
@@ -20,14 +21,16 @@ PAIR = re.compile(r"(\d)/(\d)")
 
 
 class Curve(NamedTuple):
-    """One column: `auto` with its detector or detectors, or `cross` with the two in the order of the mode line."""
+    """One column of the file: an autocorrelation (`auto`) of one detector or of the sum of several, or a
+    cross-correlation (`cross`) of two detectors, in the order of the mode line."""
 
     kind: str
     detectors: str
 
     @property
     def light(self) -> tuple[str, ...]:
-        """What tells whether two columns are of the same light: both orders of two detectors are."""
+        """The light that was measured: two columns with the same value saw the same light, as both orders of a
+        cross-correlation do."""
         return (self.kind, *sorted(self.detectors.split("/")))
 
     def __str__(self) -> str:
@@ -67,43 +70,50 @@ def _of_words(text: str) -> list[Curve] | None:
 
 
 class Column(NamedTuple):
-    """What becomes one bin: `places` among the columns in use, and what is correlated there, as far as it is known."""
+    """What becomes one bin: its `places` among the columns in use, and the `curves` there; none if the mode line does
+    not say what they are."""
 
     places: list[int]
     curves: tuple[Curve, ...]
 
     @property
     def words(self) -> str:
-        """What is correlated."""
+        """What is correlated, in words."""
         return " and ".join(map(str, self.curves)) or "columns of unknown mode"
 
     @property
     def of_one_detector(self) -> bool:
-        """Whether it may be of a single detector, with its dead time and afterpulses."""
+        """Whether it may be the autocorrelation of a detector, which its dead time and afterpulses distort."""
         return not self.curves or self.curves[0].kind == "auto"
 
 
-def columns_of(mode: str, used: np.ndarray, one_light: bool) -> list[Column]:
-    """The columns that are `used` (places among all), put together where they are of the same light, which needs
-    `one_light`, one angle; each by itself where the mode line does not say what they are."""
-    known = curves_of(mode) or []
-    if used.max() < len(known):
-        known = [known[place] for place in used]
-    if len(known) != used.size:
+def columns_of(mode: str, used: Int[np.ndarray, " used"], one_light: bool) -> list[Column]:
+    """The bins that the columns make which are `used` (their places among all columns).
+
+    Columns of the same light are put into one bin, but only if all columns are of one angle (`one_light`). Where the
+    mode line does not say what the columns are, each is a bin of its own.
+    """
+    curves = curves_of(mode) or []
+    if used.max() < len(curves):
+        curves = [curves[place] for place in used]
+    if len(curves) != used.size:
         return [Column([place], ()) for place in range(used.size)]
     if not one_light:
-        return [Column([place], (curve,)) for place, curve in enumerate(known)]
+        return [Column([place], (curve,)) for place, curve in enumerate(curves)]
     together: dict[tuple[str, ...], list[int]] = {}
-    for place, curve in enumerate(known):
+    for place, curve in enumerate(curves):
         together.setdefault(curve.light, []).append(place)
-    return [Column(places, tuple(known[place] for place in places)) for places in together.values()]
+    return [Column(places, tuple(curves[place] for place in places)) for places in together.values()]
 
 
 def averaged(
-    columns: Sequence[Column], g2: np.ndarray, errors: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """The mean of each bin's columns (bin, tau), from those of (column, tau); its error is the root mean square of
-    theirs, since they have their fluctuations in common. A delay counts where a column has a number."""
+    columns: Sequence[Column], g2: Float[np.ndarray, "column tau"], errors: Float[np.ndarray, "column tau"] | None
+) -> tuple[Float[np.ndarray, "bin tau"], Float[np.ndarray, "bin tau"] | None]:
+    """The mean (bin, tau) over the columns of each bin, from values and errors (column, tau).
+
+    Its error is the root mean square of the errors of the columns, not reduced by their number, since columns of one
+    bin share their fluctuations. At each delay, only columns that have a number there count.
+    """
     finite = np.where(np.isfinite(g2), g2, np.nan)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # delays at which no column has a number

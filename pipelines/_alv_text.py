@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit import InputError
 
@@ -17,7 +18,7 @@ def lines_of(path: Path) -> list[str]:
     """The file's lines.
 
     Raises:
-        InputError: the last line has no ending, and is no full row of numbers: it was cut.
+        InputError: the file was cut: its last line has no line ending, and is no complete row of numbers.
     """
     text = path.read_bytes().removeprefix(BOM).decode("cp1252", errors="replace")
     lines = text.splitlines()
@@ -30,7 +31,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def header_of(lines: list[str]) -> Header:
-    """Key and value of each line before the first block; keys in lower case, with single spaces."""
+    """Key and value of each line before the first block; keys are in lower case, with single spaces."""
     pairs = []
     for line in lines:
         if line.lstrip().startswith('"'):
@@ -41,8 +42,8 @@ def header_of(lines: list[str]) -> Header:
     return pairs
 
 
-def block_of(lines: list[str], name: str, path: Path) -> np.ndarray:
-    """The numbers of a block (lag, column); of a block with column titles, those of its averages.
+def block_of(lines: list[str], name: str, path: Path) -> Float[np.ndarray, "lag column"]:
+    """The numbers of a block (lag, column). If the block has column titles, only the columns of averages are taken.
 
     Raises:
         InputError: a row is damaged, or the file ends before the empty line that ends the correlation.
@@ -74,10 +75,10 @@ def block_of(lines: list[str], name: str, path: Path) -> np.ndarray:
 
 
 def as_number(word: str) -> float:
-    """A number with a decimal point or comma; NaN where it stands for none.
+    """A number with a decimal point or comma; NaN if the word marks a missing value.
 
     Raises:
-        ValueError: it is no number.
+        ValueError: the word is no number.
     """
     if NOT_A_NUMBER.fullmatch(word):
         return np.nan

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit import InputError
 from bayesfit.pipelines._grid import Grid, Row, is_number, number
@@ -13,11 +14,11 @@ SHOWN = 12  # headings, in messages
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A table: its headings (none where it has none), its rows, and the place of each in the file.
+    """A table: its headings (None if it has none), its rows, and where each row stands in the file.
 
-    `above` are the lines of comments and of what else stands above the headings, `values` the rows above or below them
-    that give q, phi or an angle for each column, as heading and numbers (column,). `turned`: rows are columns of the
-    file.
+    `above` are the comments and all other lines above the headings. `values` are rows next to the headings that give q,
+    phi or an angle for each column, as heading and numbers (column,). `turned` says that the rows of this table are
+    columns of the file.
     """
 
     headings: list[str] | None
@@ -26,7 +27,7 @@ class Cells:
     grid: Grid
     head_line: int = 0
     above: list[str] = field(default_factory=list)
-    values: list[tuple[Heading, np.ndarray]] = field(default_factory=list)
+    values: list[tuple[Heading, Float[np.ndarray, " column"]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     turned: bool = False
 
@@ -42,8 +43,8 @@ class Cells:
             return f"sheet {self.grid.sheet!r}, cell {_letters(number_of_column)}{self.lines[line]}"
         return f"line {self.lines[line]}, column {number_of_column}"
 
-    def column(self, place: int) -> np.ndarray:
-        """The numbers of a column (row,); NaN where a cell is empty or says that there is none.
+    def column(self, place: int) -> Float[np.ndarray, " row"]:
+        """The numbers of a column (row,); NaN where a cell is empty or marks a missing value.
 
         Raises:
             InputError: a cell holds anything else that is no number.
@@ -55,18 +56,18 @@ class Cells:
                 raise InputError(f"{self.place(row, place)}: {cell!r} is not a number", file=self.grid.path)
         return np.array(values, float)
 
-    def columns(self, places: list[int]) -> np.ndarray:
+    def columns(self, places: list[int]) -> Float[np.ndarray, "column row"]:
         """Several columns, (column, row)."""
         return np.array([self.column(place) for place in places]).reshape(len(places), len(self.rows))
 
     def holds_words(self, place: int) -> bool:
-        """Whether no cell of a column is a number, and some are words."""
+        """Whether a column holds words and no number."""
         cells = [row[place] for row in self.rows]
         return not any(map(is_number, cells)) and any(number(cell) is None for cell in cells)
 
 
 def turned(cells: Cells) -> Cells:
-    """The table with its rows as columns; the first cell of each is its heading."""
+    """The table with its rows as columns; the first cell of each row becomes a heading."""
     every = ([cells.headings] if cells.headings is not None else []) + cells.rows
     lines = ([cells.head_line] if cells.headings is not None else []) + cells.lines
     names, *rows = (list(row) for row in zip(*every, strict=True))
@@ -75,7 +76,7 @@ def turned(cells: Cells) -> Cells:
 
 
 def _letters(column: int) -> str:
-    """The name of a column of a sheet."""
+    """The name of a column of a sheet: A, B, ..., Z, AA, ..."""
     name = ""
     while column:
         column, rest = divmod(column - 1, 26)

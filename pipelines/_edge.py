@@ -1,6 +1,7 @@
-"""Tables with q and the delays along two edges."""
+"""Tables with q along one edge and the delays along the other."""
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit import InputError
 from bayesfit.pipelines._grid import number
@@ -13,21 +14,21 @@ FAR = 1.0  # decades by which q may span more than the delays where a heading na
 
 
 def is_corner(sheet: Sheet) -> bool:
-    """Whether the first heading is an empty corner, or names both axes, and all others are numbers."""
+    """Whether the first heading is a corner, empty or with the names of both axes, and all others are numbers."""
     first, others = sheet.heads[0], sheet.heads[1:]
     numbers = all(head.number is not None or (head.values and not head.word) for head in others)
     return numbers and (corner(first.text) is not None or number(first.text) is not None)
 
 
 def delays_along_top(sheet: Sheet) -> bool:
-    """Whether the first heading is that of q, or of an angle, and all others are delays."""
+    """Whether the first heading names q or an angle, and all others are delays."""
     first, others = sheet.heads[0], sheet.heads[1:]
     delays = all(head.number is not None or "tau" in head.values for head in others)
     return first.plain and first.word in ("q", "angle") and delays
 
 
 def read_edge(sheet: Sheet) -> Reading:
-    """q or angle along the top and delays down the side, or the other way round."""
+    """Read a table with q or angles along the top and delays down the side, or the other way round."""
     cells, first = sheet.cells, sheet.heads[0]
     (top, unit), side = _along_top(sheet), cells.column(0)
     across = _across(sheet, top, side)
@@ -50,7 +51,7 @@ def read_edge(sheet: Sheet) -> Reading:
 
 
 def _along_top(sheet: Sheet) -> tuple[np.ndarray, Unit | None]:
-    """The numbers along the top, and the unit that they have there."""
+    """The numbers along the top, and the unit that they state."""
     stated = [next(iter(head.values.values()), (head.number, None)) for head in sheet.heads[1:]]
     for place, (value, _) in enumerate(stated, 1):
         if value is None or not np.isfinite(value):
@@ -68,7 +69,7 @@ def _across(sheet: Sheet, top: np.ndarray, side: np.ndarray) -> bool:
     """Whether the delays stand along the top.
 
     Raises:
-        InputError: neither the corner nor the ranges of the two axes tell.
+        InputError: neither the corner nor the ranges of the two axes decide.
     """
     first = sheet.heads[0]
     if sheet.layout:
@@ -88,7 +89,7 @@ def _across(sheet: Sheet, top: np.ndarray, side: np.ndarray) -> bool:
     )
 
 
-def decades(values: np.ndarray) -> float:
-    """How many decades positive numbers span."""
-    known = values[np.isfinite(values) & (values > 0)]
-    return float(np.log10(known.max() / known.min())) if known.size else 0.0
+def decades(values: Float[np.ndarray, " value"]) -> float:
+    """How many decades the positive numbers among these span."""
+    positive = values[np.isfinite(values) & (values > 0)]
+    return float(np.log10(positive.max() / positive.min())) if positive.size else 0.0

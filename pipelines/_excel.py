@@ -23,8 +23,8 @@ def is_workbook(path: Path) -> bool:
 
 
 def read_workbook(path: Path, sheet: str | int | None) -> tuple[Grid, Grid | None]:
-    """The sheet that is asked for, or the only one with numbers; and that of its errors, where another sheet of the
-    workbook is named as such.
+    """The sheet that the user names, or the only one with numbers; and the sheet of its errors, if the name of another
+    sheet says that it holds them.
 
     Raises:
         InputError: openpyxl is not installed, or several sheets could be meant. SettingsError: there is no such sheet.
@@ -62,7 +62,7 @@ def _sheets(path: Path) -> list[Grid]:
         remedy = 'Install it with pip install "bayesfit[excel]", or save the sheet as CSV'
         raise InputError("an Excel workbook needs openpyxl", file=path, remedy=remedy) from error
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what a workbook holds besides cells
+        warnings.simplefilter("ignore")  # those about what a workbook holds besides cells
         values = load_workbook(path, data_only=True)
         if _has_formulas(path):
             formulas = load_workbook(path)
@@ -78,7 +78,8 @@ def _has_formulas(path: Path) -> bool:
 
 
 def _check_formulas(path: Path, sheet: Any, formulas: Any) -> None:
-    """Refuse a formula whose value is not in the file: a program wrote it, and no spreadsheet has opened it since."""
+    """Refuse a formula whose value is not in the file, as when a program wrote it and no spreadsheet has computed
+    it."""
     for row in formulas.iter_rows():
         for cell in row:
             if cell.data_type == "f" and sheet[cell.coordinate].value is None:
@@ -105,7 +106,8 @@ def _grid(path: Path, sheet: Any) -> Grid:
 
 
 def _short(rows: list[list[Any]]) -> list[list[Any]]:
-    """Rows above the table without the empty cells at their end, which only the width of the sheet gives them."""
+    """The rows with those above the table cut after their last filled cell: they have empty cells at their end only
+    because the sheet is as wide as the table."""
     table = next((number for number, row in enumerate(rows) if sum(map(is_number, row)) > 1), len(rows))
     for row in rows[: max(0, table - 1)]:
         while row and row[-1] == "":

@@ -25,9 +25,10 @@ Row = list[Any]
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Rows of cells (text, or numbers where the file holds numbers), the line of each row, and lines of comment.
+    """Rows of cells (text, or numbers if the file holds numbers as such), the line number of each row, and the
+    comments.
 
-    `sheet` is that of a workbook; `first` is the number of the first column in the file.
+    `sheet` is the name of the sheet in a workbook; `first` is the number of the first column in the file.
     """
 
     rows: list[Row]
@@ -39,12 +40,12 @@ class Grid:
     separator: str | None = ","
 
 
-def number(cell: Any) -> float | None:
-    """The number that a cell holds; NaN where it says that there is none; None where it holds anything else."""
+def number(cell: object) -> float | None:
+    """The number that a cell holds; NaN if it marks a missing value; None if it holds anything else."""
     if isinstance(cell, int | float | np.number) and not isinstance(cell, bool):
         return float(cell)
     word = str(cell)
-    if word.isascii() and "_" not in word:  # the quick way for nearly all
+    if word.isascii() and "_" not in word:  # true for nearly all cells, and quick
         try:
             return float(word)
         except ValueError:
@@ -56,18 +57,19 @@ def number(cell: Any) -> float | None:
     return float(match[1] + match[2].lower().replace("d", "e"))
 
 
-def is_number(cell: Any) -> bool:
-    """Whether a cell holds a number, not one that is missing."""
+def is_number(cell: object) -> bool:
+    """Whether a cell holds a number, and not the mark of a missing one."""
     value = number(cell)
     return value is not None and not np.isnan(value)
 
 
-def is_empty(cell: Any) -> bool:
+def is_empty(cell: object) -> bool:
     return isinstance(cell, str) and not cell.strip()
 
 
 def decoded(raw: bytes) -> str | None:
-    """The text of bytes in UTF-8 or UTF-16; what is neither matters only where a number should stand. None: no text."""
+    """The text of bytes in UTF-8 or UTF-16, or None if they are no text. Bytes that are in neither are replaced, which
+    matters only where a number should stand."""
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         return raw.decode("utf-16", errors="replace").lstrip("\ufeff")
     zeros = np.frombuffer(raw[:4096], np.uint8) == 0
@@ -83,7 +85,7 @@ def decoded(raw: bytes) -> str | None:
 
 
 def from_text(text: str, path: Path) -> Grid:
-    """The cells of a text: comments aside, split where most cells become numbers.
+    """The cells of a text, without its comments, split at the separator that gives the most numbers.
 
     Raises:
         InputError: numbers with decimal commas stand among numbers with decimal points.
@@ -115,14 +117,14 @@ def split(line: str, separator: str | None) -> Row:
 
 
 def _separator(lines: list[str]) -> str | None:
-    """What splits the most lines into numbers alone, or else into mostly numbers; the first of `SEPARATORS` among
-    equals."""
+    """The separator that splits the most lines into nothing but numbers, or else the one that gives the most numbers;
+    the first of `SEPARATORS` if several are equal."""
     return max(SEPARATORS, key=lambda separator: _numbers(lines, separator))
 
 
 def _numbers(lines: list[str], separator: str | None) -> tuple[int, float]:
-    """How many lines are numbers alone, two or more, and the shares of numbers in all that are at least half numbers;
-    empty cells at the end do not count."""
+    """How many lines consist of two or more numbers alone; and, summed over the lines of which at least half the cells
+    are numbers, the share of these cells. Empty cells at the end of a line do not count."""
     shares = []
     for line in lines:
         cells = split(line, separator)
@@ -134,7 +136,7 @@ def _numbers(lines: list[str], separator: str | None) -> tuple[int, float]:
 
 
 def _without_empty_ends(grid: Grid) -> Grid:
-    """The grid without columns that are empty at the right end of all rows that reach them."""
+    """The grid without the columns at its right end that are empty in every row."""
     width = widest = max(map(len, grid.rows), default=0)
     full = [row for row in grid.rows if len(row) == width]
     while width > 1 and full and all(is_empty(row[width - 1]) for row in full):
@@ -144,7 +146,7 @@ def _without_empty_ends(grid: Grid) -> Grid:
 
 
 def _with_points(grid: Grid) -> Grid:
-    """The grid with decimal points for decimal commas, which a text has throughout or nowhere."""
+    """The grid with decimal points in place of decimal commas; a text uses one of the two throughout."""
     width = Counter(map(len, grid.rows)).most_common(1)[0][0] if grid.rows else 0
     table = [(row, cells) for row, cells in enumerate(grid.rows) if len(cells) == width]
     commas = [(row, cell) for row, cells in table for cell in cells if COMMA.fullmatch(cell)]

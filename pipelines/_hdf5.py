@@ -1,4 +1,4 @@
-"""Careful reading of HDF5 files: scalars of any shape, names in messages, no array larger than the machine."""
+"""Careful reading of HDF5 files: scalars of any shape, messages that name the dataset, no array larger than memory."""
 
 import os
 import re
@@ -7,12 +7,15 @@ from typing import Any
 
 import h5py
 import numpy as np
+from jaxtyping import Float, Num
 
 from bayesfit import InputError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+Points = Float[np.ndarray, "bin tau"]
+
 COPIES = 16  # float64 arrays of the size of g2 that reading, checking and sorting hold at once, with room to spare
-PER_ANGSTROM = {  # the length in a unit of q: factor
+PER_ANGSTROM = {  # factor to 1/angstrom, by the length in the unit of q
     r"pm|picomet(er|re)s?": 1e2,
     r"nm|nanomet(er|re)s?": 1e-1,
     r"[uµμ]m|micromet(er|re)s?|microns?": 1e-4,
@@ -22,7 +25,7 @@ PER_ANGSTROM = {  # the length in a unit of q: factor
 
 
 def missing_in(path: Path, needed: tuple[str, ...]) -> str | None:
-    """None where `path` is HDF5 and holds all `needed` datasets, else what is missing."""
+    """None if `path` is an HDF5 file with all `needed` datasets; else what is missing, in words."""
     try:
         with path.open("rb") as raw:
             if raw.read(8) != SIGNATURE:
@@ -44,8 +47,8 @@ class Reader:
         """Whether there is a dataset of that name."""
         return isinstance(self.file.get(name), h5py.Dataset)
 
-    def array(self, name: str) -> np.ndarray:
-        """A dataset of real numbers as it stands.
+    def array(self, name: str) -> Num[np.ndarray, "*any"]:
+        """A dataset of real numbers, unchanged.
 
         Raises:
             InputError: it is missing, empty, not numeric, or too large for the machine's memory.
@@ -59,7 +62,7 @@ class Reader:
             raise InputError(f"cannot be read ({error})", file=self.path, field=name) from error
 
     def _dataset(self, name: str) -> h5py.Dataset:
-        """A dataset that holds something and fits in memory."""
+        """A dataset that is not empty and fits in memory."""
         found = self.file.get(name)
         if not isinstance(found, h5py.Dataset):
             problem = "the dataset is missing" if found is None else "is a group, expected a dataset"
@@ -72,22 +75,22 @@ class Reader:
             )
         return found
 
-    def vector(self, name: str) -> np.ndarray:
+    def vector(self, name: str) -> Float[np.ndarray, " n"]:
         """A dataset of any shape with at most one axis longer than 1, as float64 (n,)."""
         array = self.array(name)
         if array.size != max(array.shape, default=1):
             raise InputError(f"expected one axis, got shape {array.shape}", file=self.path, field=name)
         return np.ravel(array).astype(float)
 
-    def matrix(self, name: str) -> np.ndarray:
+    def matrix(self, name: str) -> Num[np.ndarray, "row column"]:
         """A two-dimensional dataset."""
         array = self.array(name)
         if array.ndim != 2:
             raise InputError(f"expected axes (tau, bin), got shape {array.shape}", file=self.path, field=name)
         return array
 
-    def pair(self, g2: str, g2_err: str, delays: int, bins_first: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Values and errors, each turned to (bin, tau) from the file's (tau, bin), or (bin, tau) where `bins_first`.
+    def pair(self, g2: str, g2_err: str, delays: int, bins_first: bool = False) -> tuple[Points, Points]:
+        """Values and errors, each as (bin, tau). In the file they are (tau, bin), or (bin, tau) if `bins_first`.
 
         Raises:
             InputError: one does not have the number of delays, or the two differ in shape.
@@ -128,8 +131,8 @@ class Reader:
         return [_decoded(value) for value in np.ravel(self._dataset(name)[()])] if self.has(name) else []
 
 
-def text(value: Any) -> str:
-    """An attribute as text, "" where it is None or empty."""
+def text(value: object) -> str:
+    """An attribute as text, "" if it is None or empty."""
     if value is None or isinstance(value, h5py.Empty):
         return ""
     values = np.ravel(value) if isinstance(value, np.ndarray) else [value]
@@ -141,8 +144,8 @@ def _decoded(value: Any) -> str:
 
 
 def per_angstrom(units: str) -> tuple[float, str]:
-    """Factor from a unit of q to 1/angstrom, 0.1 for the inverse nanometre, and the unit in words; the factor is 1
-    where the unit is not said or not known, which the words then say."""
+    """Factor from a unit of q to 1/angstrom (0.1 for the inverse nanometre), and the unit in words. If the unit is not
+    stated or not understood, the factor is 1 and the words say so."""
     for word in re.findall(r"[^\W\d_]+", units.lower()):
         for length, factor in PER_ANGSTROM.items():
             if re.fullmatch(length, word):
@@ -153,7 +156,7 @@ def per_angstrom(units: str) -> tuple[float, str]:
 
 
 def _memory() -> float:
-    """Bytes of memory of the machine; 8 GiB where the system does not say."""
+    """Memory of the machine in bytes; 8 GiB if the system does not tell."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):

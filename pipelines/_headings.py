@@ -7,8 +7,8 @@ Names       tau     tau, lag, lag time, delay, delay time; where none of these i
             phi     phi, azimuth
             g2      g2, g(2), g², g2(tau), g2 - 1; where none of these is there: correlation, autocorrelation,
                     correlation coefficient, ..., value
-            g2_err  err, error, sigma, std, sd, stderr, sem, uncertainty, dg2, each alone or with g2; a relative error,
-                    a variance and a weight are none
+            g2_err  err, error, sigma, std, sd, stderr, sem, uncertainty, dg2, each alone or with g2; but not a relative
+                    error, a variance or a weight
             bin     bin, q bin, roi, curve, record, channel
 Units       in brackets of any kind, or after a space, underscore, slash, comma or `in`
 Bins        a number or a label after the name (`g2_1`, `q3`), or values: `q=0.0020 1/A`, `g2 (q = 0.01, phi = 45)`,
@@ -70,11 +70,12 @@ WORD_OF = {"azimuth": "phi", "2theta": "angle", "2 theta": "angle", "theta": "an
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading as the file has it, and what was understood.
+    """A heading as the file has it (`text`), and what was understood.
 
-    `word` is "" where no quantity is named. `label` tells columns of one word apart. `values` are those of a bin that
-    the heading states, with their unit. `number` is one that stands there alone. `strange` is a unit that is not known.
-    """
+    `word` is the quantity that it names, "" if none; `rank` is the place of the name among those accepted for the
+    quantity. `label` distinguishes columns of one quantity. `values` are q, phi or angle of a bin, as the heading
+    states them, with their units. `number` is a number that stands there alone. `strange` is a unit that was not
+    understood. `minus_one` says that 1 is taken off g2."""
 
     text: str
     word: str = ""
@@ -88,17 +89,17 @@ class Heading:
 
     @property
     def plain(self) -> bool:
-        """Whether it names a quantity and nothing of a bin."""
+        """Whether it names a quantity, and says nothing about a bin."""
         return bool(self.word) and not (self.label or self.values or self.number is not None)
 
     @property
     def other(self) -> bool:
-        """Whether it names what a table of g2 may hold besides, and is not used."""
+        """Whether it names something that tables of g2 often hold and that is not used here."""
         return not self.word and bool(OTHER.fullmatch(tidy(self.text)))
 
     @property
     def key(self) -> object:
-        """What the columns of one bin have in common: those of `g2_1` and `err_1`, of `q1` and `q1 error`."""
+        """A value that is the same for all columns of one bin: for `g2_1` and `err_1`, or for `q1` and `q1 error`."""
         if self.values:
             return tuple((word, value) for word, (value, _) in sorted(self.values.items()))
         if self.number is not None:
@@ -109,13 +110,13 @@ class Heading:
 
     @property
     def index(self) -> bool:
-        """Whether it may stand over row numbers."""
+        """Whether it may be the heading of row numbers."""
         return tidy(self.text) in INDEX
 
 
 def understand_all(texts: Sequence[object]) -> list[Heading]:
-    """The headings of a table. `g2-1` beside `g2-2` is the first of several; a name that stands twice may have got a
-    number at its end (`err.1`), as pandas writes it."""
+    """The headings of a table, understood together: `g2-1` beside `g2-2` means the first of several columns, and a name
+    that stands twice may have a number at its end (`err.1`), as pandas writes it."""
     names = [str(text).strip() for text in texts]
     numbered = any(re.fullmatch(r"g ?\(?2\)? ?- ?([2-9]|\d\d+)", tidy(name)) for name in names)
     found = []
@@ -145,13 +146,13 @@ def understand(text: str) -> Heading:
     if (values := _values(plain)) or _number(plain) is not None:
         return Heading(text, values=values, number=None if values else _number(plain))
     found = [_named(text, plain, word, rank) for word, ranks in NAMES.items() for rank in range(len(ranks))]
-    known = [heading for heading in found if heading is not None]
-    best = min(known, key=lambda heading: (bool(heading.strange), bool(heading.label)), default=None)
+    candidates = [heading for heading in found if heading is not None]
+    best = min(candidates, key=lambda heading: (bool(heading.strange), bool(heading.label)), default=None)
     return Heading(text) if best is None else replace(best, minus_one=minus_one and best.word == "g2")
 
 
 def _without_arguments(plain: str) -> tuple[str, bool]:
-    """The text with every way to write g2 as `g2`, and whether 1 is taken off it."""
+    """The text with all spellings of g2 replaced by `g2`, and whether 1 is taken off it."""
     plain = re.sub(r"(?<![a-z])(d|delta )?g ?\^? ?(?:\( ?2 ?\)|2)", r"\1g2", plain)
     plain = re.sub(r"(?<=g2) ?[\[(] ?(?:\|?q\|? ?, ?)?(?:tau|t|q|delta t) ?[\])]", "", plain)
     shorter, count = re.subn(r"\( ?g2 ?- ?1 ?\)|g2 ?(?:- ?1(?![\d.])|minus (?:1|one)|m1)", "g2", plain)
@@ -160,7 +161,8 @@ def _without_arguments(plain: str) -> tuple[str, bool]:
 
 
 def _of_errors(text: str, plain: str) -> Heading:
-    """A heading with a word for errors in it; what it leaves is the bin's label. Errors of q or tau are not wanted."""
+    """A heading that holds a word for errors; the rest of it is the label of the bin. Errors of q or tau are not
+    used."""
     rest = _bare(re.sub(r"\(\s*\)|\[\s*\]", "", ERROR.sub(" ", plain, count=1)))
     of = understand(rest)
     if NO_ERROR.search(rest) or (of.word in ("tau", "q", "phi", "angle") and of.plain):
@@ -170,7 +172,7 @@ def _of_errors(text: str, plain: str) -> Heading:
 
 
 def _named(text: str, plain: str, word: str, rank: int) -> Heading | None:
-    """The heading as one of this word, or None."""
+    """The heading understood as one of this quantity, or None."""
     match = re.match(rf"(?:{NAMES[word][rank]})(?![a-z|])", plain)
     if match is None:
         return None
@@ -187,7 +189,7 @@ def _named(text: str, plain: str, word: str, rank: int) -> Heading | None:
     several = re.fullmatch(r"[ .:#\[(-]*(\d+)[\])]?(?: ?[/,]| in)? *(.+)", rest)
     if several and (unit := unit_of(word, several[2])):
         return replace(heading, unit=unit, label=several[1])
-    if word == "q" and unit_of("wavelength", rest):  # a length, where its inverse is wanted
+    if word == "q" and unit_of("wavelength", rest):  # a length, but q is an inverse length
         return replace(heading, strange=_bare(rest))
     if inside and word not in ("g2", "bin") and not inside[2] and not re.fullmatch(r"\d+", inside[1]):
         return replace(heading, strange=inside[1].strip())
@@ -199,7 +201,7 @@ def _named(text: str, plain: str, word: str, rank: int) -> Heading | None:
 
 
 def _with_label(heading: Heading, rest: str) -> Heading:
-    """The heading with what tells its bin."""
+    """The heading with the rest of its text as the label or the values of its bin."""
     rest = _bare(rest)
     if values := _values(rest):
         return replace(heading, values=values)
@@ -209,18 +211,18 @@ def _with_label(heading: Heading, rest: str) -> Heading:
 
 
 def _label(rest: str) -> str:
-    """A label as it is compared: `q1` and `q 1` are the same."""
+    """A label in a form in which equal ones compare equal: `q1` and `q 1` are the same."""
     return re.sub(r"[\s_()\[\]]", "", re.sub(r"(?<![a-z])g2(?![\d])", "", rest)).strip("-:.,")
 
 
 def _bare(text: str) -> str:
-    """A text without what stands around it."""
+    """A text without the separators and brackets around it."""
     text = re.sub(r"^(?:[\s:,.@-]|(?:at|for|of) )+|[\s:,-]+$", "", text.strip())
     return text[1:-1].strip() if text[:1] in ("(", "[") and text[-1:] in (")", "]") else text
 
 
 def _values(plain: str) -> dict[str, tuple[float, Unit | None]]:
-    """The values of a bin that a text states, `q=0.01 1/a, phi=45`; none where it says anything else too."""
+    """The values of a bin that a text states, `q=0.01 1/a, phi=45`; none if the text says anything else as well."""
     text = _bare(re.sub(r"^g2(?=\W)", "", plain))
     found: dict[str, tuple[float, Unit | None]] = {}
     for part in re.split(r"[,;&]\s*|\s+(?=(?:q|phi|azimuth|angle|2 ?theta|theta)\b)", text):
@@ -237,7 +239,7 @@ def _values(plain: str) -> dict[str, tuple[float, Unit | None]]:
 
 
 def _alone(text: str) -> dict[str, tuple[float, Unit | None]]:
-    """A number with its unit, which says of what it is."""
+    """A number with a unit, from which it follows which quantity it is."""
     match = re.fullmatch(rf"({NUMBER})\s*(.+)", text)
     for word in ("q", "angle", "tau") if match else ():
         if match and (unit := unit_of(word, match[2])):
@@ -250,7 +252,7 @@ def _number(plain: str) -> float | None:
 
 
 def corner(text: object) -> tuple[Heading, Heading] | None:
-    """The two headings of a corner such as `tau [ms] \\ q [1/nm]`; None where it holds no two."""
+    """The two headings in a corner such as `tau [ms] \\ q [1/nm]`; None if it does not hold two."""
     name = str(text)
     for place in re.finditer(r"[\\/|]| vs\.? ", name):
         pair = understand(name[: place.start()]), understand(name[place.end() :])

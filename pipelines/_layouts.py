@@ -38,11 +38,12 @@ ANY_NUMBER = (
 def arrange(
     cells: Cells, columns: Mapping[str, Any], layout: str, units: Mapping[str, Unit], errors: bool = False
 ) -> Reading:
-    """The arrays of a table in the layout that it has, or that the user names. `errors`: all its values are errors.
+    """The arrays of a table in the layout that it has, or that the user names. `errors` says that all values of the
+    table are errors.
 
     Raises:
-        InputError: the layout is not clear, or the table does not fit it; lists the headings, what is accepted, and the
-        setting that decides. SettingsError: `columns` names no column of the table.
+        InputError: the layout is not clear, or the table does not fit it; the message lists the headings, what is
+        accepted, and the setting that decides. SettingsError: `columns` names no column of the table.
     """
     if cells.headings is None and (columns or layout in ("long", "wide", "interleaved")):
         if not columns:
@@ -63,13 +64,13 @@ def arrange(
 
 
 def _by_columns(sheet: Sheet) -> Reading:
-    """Long, wide or interleaved."""
+    """The arrays of a table in layout long, wide or interleaved."""
     layout = sheet.layout or _layout(sheet)
     return read_long(sheet) if layout == "long" else read_wide(sheet, layout)
 
 
 def _layout(sheet: Sheet) -> str:
-    """Long where there is one plain column of g2, or one that tells the bins apart; else wide or interleaved."""
+    """Long if there is one plain column of g2, or a column of q, phi, angle or bin; else wide or interleaved."""
     values, of_bins = sheet.places("g2"), any(map(is_of_bin, sheet.heads))
     delays = [head for head in sheet.heads if head.word == "tau"]
     if any(sheet.places(word) for word in TELLING) and (values or not of_bins):
@@ -79,17 +80,17 @@ def _layout(sheet: Sheet) -> str:
         return "long"
     names = {sheet.heads[place].text for place in values}
     if len(values) > 1 and len(names) == len(values) and not of_bins and not again:
-        sheet.only("g2")  # two names of g2, not two bins
+        sheet.only("g2")  # refuses two columns that are both named as g2 and name no bin
     return "interleaved" if again or any(head.word == "g2_err" for head in sheet.heads) else "wide"
 
 
 def _named(cells: Cells, columns: Mapping[str, Any], errors: bool) -> list[Heading]:
-    """The headings understood, those that the user names as the user says."""
-    known = heads = understand_all(cells.headings or [])
+    """The headings, understood; columns that the user names are what the user says."""
+    found = heads = understand_all(cells.headings or [])
     for word, name in columns.items():
         place = _place(cells, word, name)
         heads = [replace(head, word="") if head.word == word and head.plain else head for head in heads]
-        own = known[place] if known[place].word == word else _with_unit(word, known[place])
+        own = found[place] if found[place].word == word else _with_unit(word, found[place])
         heads[place] = replace(own, word=word, rank=0, label="", values={}, number=None)
     if errors:
         heads = [replace(head, word="g2") if head.word == "g2_err" else head for head in heads]
@@ -97,14 +98,14 @@ def _named(cells: Cells, columns: Mapping[str, Any], errors: bool) -> list[Headi
 
 
 def _with_unit(word: str, head: Heading) -> Heading:
-    """A heading that the user names, with the unit in brackets that it may state all the same: `x [ms]`."""
+    """The heading of a column that the user names, with the unit that it may state in brackets: `x [ms]`."""
     places = [place for mark in "[(" if (place := head.text.find(mark)) >= 0]
     stated = understand_all([f"{word} {head.text[min(places) :]}"])[0] if places else None
     return replace(head, unit=stated.unit if stated else None, strange="")
 
 
 def _place(cells: Cells, word: str, name: Any) -> int:
-    """The column that a user names by its heading or by its number."""
+    """The place of the column that the user names by its heading or by its number."""
     field, names = f"columns.{word}", [str(text).strip() for text in cells.headings or []]
     if word not in WORDS:
         raise SettingsError(f"unknown word {word!r}", field="columns", remedy=nearest(word, WORDS))
@@ -122,7 +123,7 @@ def _place(cells: Cells, word: str, name: Any) -> int:
 
 
 def _without_headings(cells: Cells, layout: str, units: Mapping[str, Unit]) -> Reading:
-    """A table of numbers alone: q and delays along the edges where its corner is empty, or refused."""
+    """A table of numbers alone. If its corner is empty, q and the delays stand along its edges; else it is refused."""
     top = cells.rows[0]
     marked = is_empty(top[0]) or not is_number(top[0]) or (number(top[0]) == 0 and _is_row_of_q(cells))
     if len(cells.rows) < 2 or not (layout or marked):
@@ -134,7 +135,7 @@ def _without_headings(cells: Cells, layout: str, units: Mapping[str, Unit]) -> R
 
 
 def _is_row_of_q(cells: Cells) -> bool:
-    """Whether the row that begins with 0 is q, rising and unlike the row below, and not the values at delay 0."""
+    """Whether the row that begins with 0 holds q, and not the values at delay 0: q rises, and unlike the row below."""
     if len(cells.rows) < 2:
         return False
     top, below = (np.array([number(cell) for cell in row[1:]], float) for row in cells.rows[:2])
@@ -155,6 +156,6 @@ def _no_headings(cells: Cells) -> InputError:
 
 
 def _names_down_the_side(cells: Cells) -> bool:
-    """Whether headings stand in the first column, and numbers in all others."""
+    """Whether the first column holds headings, and all others hold numbers."""
     top = (cells.headings or [])[1:]
     return all(number(cell) is not None for cell in top) and not any(is_number(row[0]) for row in cells.rows)

@@ -12,12 +12,12 @@ from bayesfit.pipelines._headings import Heading, corner, understand, understand
 from bayesfit.pipelines._unit_names import tidy, unit_of
 
 PROSE = {"in", "is", "of", "the", "are", "and", "with", "for", "by", "from", "="}
-MARKS = {"", "-", "[-]", "(-)", "[]", "()", "1", "a.u.", "arb. units", "arb.u."}  # of what has no unit
-LONGEST = 5  # words of a heading
+MARKS = {"", "-", "[-]", "(-)", "[]", "()", "1", "a.u.", "arb. units", "arb.u."}  # units of what has no unit
+LONGEST = 5  # words that a heading may have
 
 
 def locate(grid: Grid, named: set[str]) -> Cells:
-    """The table of a grid; `named` are headings that the user names.
+    """The table in a grid; `named` are headings that the user names in the settings.
 
     Raises:
         InputError: there are no two rows of numbers, or a row has more or fewer cells than the others.
@@ -38,7 +38,7 @@ def locate(grid: Grid, named: set[str]) -> Cells:
 
 
 def _as_line(row: Row, separator: str | None) -> str:
-    """A row above the table as a line of text; cells that are apart are a name and its value."""
+    """A row above the table as a line of text; of two cells, the first is a name and the second its value."""
     first, *others = [str(cell) for cell in row if not is_empty(cell)] or [""]
     if separator is None or not others:
         return " ".join([first, *others])
@@ -46,7 +46,7 @@ def _as_line(row: Row, separator: str | None) -> str:
 
 
 def _beginning(grid: Grid, named: set[str]) -> tuple[int, int | None]:
-    """The first row of numbers, and the row of headings, None where there is none."""
+    """The first row of numbers, and the row of headings, None if there is none."""
     for row, cells in enumerate(grid.rows[:-1]):
         if not is_heading(cells, named) or (_is_value_row(cells) and is_heading(grid.rows[row + 1], named)):
             continue
@@ -69,13 +69,16 @@ def _beginning(grid: Grid, named: set[str]) -> tuple[int, int | None]:
 
 
 def _holds_data(cells: Row) -> bool:
-    """Whether a row holds numbers, and not only those of q for the columns."""
+    """Whether a row holds numbers, and is not the row that gives q for each column."""
     return any(map(is_number, cells)) and not _is_value_row(cells)
 
 
 def _suits(cells: Row, below: Row) -> bool:
-    """Whether a row is one of the table of these headings: as wide, or numbers throughout. Below a name and numbers,
-    as a line of an instrument's own may be, its first cell is a number, or names a bin of a row."""
+    """Whether a row belongs to the table of these headings: it is as wide as they are, or holds numbers throughout.
+
+    Headings that are a name and numbers may be a line that the instrument has written for itself. Then the first cell
+    of the row must be a number, or name the bin of the row.
+    """
     if len(below) != len(cells):
         return sum(map(is_number, below)) > 1 and all(number(cell) is not None for cell in below)
     first = understand(str(below[0]))
@@ -84,7 +87,7 @@ def _suits(cells: Row, below: Row) -> bool:
 
 
 def is_heading(cells: Row, named: set[str]) -> bool:
-    """Whether a row is understood as headings: of delays, or of q with delays along the top."""
+    """Whether a row holds headings: one of delays, or one of q followed by the delays along the top."""
     if len(cells) < 2 or all(number(cell) is not None for cell in cells):
         return False
     if named & {str(cell).strip() for cell in cells}:
@@ -101,15 +104,15 @@ def _is_start(cell: object) -> bool:
 
 
 def _numbers(cells: Row) -> float:
-    """The share of a row's cells that are numbers or say that there is none; 0 where there are no two cells, or no
-    number."""
+    """The share of the cells of a row that are numbers or mark missing ones; 0 if the row has fewer than two cells or
+    no number."""
     if len(cells) < 2 or not any(map(is_number, cells)):
         return 0.0
     return sum(number(cell) is not None for cell in cells) / len(cells)
 
 
 def _is_value_row(cells: Row) -> bool:
-    """Whether a row gives q, phi or an angle for each column: its name, then numbers."""
+    """Whether a row gives q, phi or an angle for each column: a name, then numbers."""
     if is_number(cells[0]) or is_empty(cells[0]) or not any(map(is_number, cells[1:])):
         return False
     head = understand(str(cells[0]).rstrip(" :="))
@@ -117,7 +120,7 @@ def _is_value_row(cells: Row) -> bool:
 
 
 def _headed_by_comment(cells: Cells, named: set[str]) -> Cells:
-    """The table with the headings that stand in a comment above it, as `numpy.savetxt` writes them."""
+    """The table with headings from the comment above it, if they stand there as `numpy.savetxt` writes them."""
     for line, text in reversed(cells.grid.comments):
         if line > cells.lines[0]:
             continue
@@ -129,14 +132,15 @@ def _headed_by_comment(cells: Cells, named: set[str]) -> Cells:
 
 
 def _ways_to_split(text: str, separator: str | None) -> list[Row]:
-    """The cells of a heading that may be split otherwise than the numbers below it."""
+    """Ways to split a line of headings, which may be separated otherwise than the numbers below."""
     bracketed = re.sub(r"\s+(?=[\[(])", "", text)  # a unit belongs to the word before it
     ways = [split(text, other) for other in dict.fromkeys((separator, ",", ";", "\t"))]
     return [*ways, re.split(r"\s{2,}|\t", text), bracketed.split()]
 
 
 def _with_first_cell(cells: Cells) -> Cells:
-    """The table with a heading that is split as its rows are: words that belong together, or an empty corner."""
+    """The table with as many headings as its rows have cells: words that belong together are joined, and an empty
+    corner is put first if one is missing."""
     if cells.headings is None or not cells.rows:
         return cells
     width = len(cells.rows[0])
@@ -156,7 +160,7 @@ def _with_first_cell(cells: Cells) -> Cells:
 
 
 def _known_words(words: list[str], count: int) -> list[list[str]]:
-    """All ways to put words together to so many headings of which each names a quantity."""
+    """All ways to join words to this number of headings so that each heading names a quantity."""
     if not words or count < 1:
         return [[]] if not words and count == 0 else []
     found = []
@@ -168,7 +172,7 @@ def _known_words(words: list[str], count: int) -> list[list[str]]:
 
 
 def _with_rows_of_values(cells: Cells, above: list[int]) -> tuple[Cells, list[int]]:
-    """The table without the rows next to its headings that give q, phi or an angle for each column."""
+    """The table with the rows next to its headings that give q, phi or an angle for each column as its `values`."""
     if cells.headings is None:
         return cells, above
     values = []
@@ -182,7 +186,7 @@ def _with_rows_of_values(cells: Cells, above: list[int]) -> tuple[Cells, list[in
 
 
 def _value_row(row: Row) -> tuple[Heading, np.ndarray]:
-    """The heading and the numbers of such a row; an empty cell, as merged ones leave it, has the number before it."""
+    """The heading and the numbers of such a row. An empty cell, as merged cells leave it, gets the number before it."""
     numbers = np.array([np.nan, *(number(cell) for cell in row[1:])], float)
     for place in range(2, len(numbers)):
         if np.isnan(numbers[place]):
@@ -191,14 +195,14 @@ def _value_row(row: Row) -> tuple[Heading, np.ndarray]:
 
 
 def _with_units(cells: Cells) -> Cells:
-    """The table with the units of a row below the headings put to them."""
+    """The table with units that stand in a row below the headings added to the headings."""
     if cells.headings is None or not cells.rows or any(map(is_number, cells.rows[0])):
         return cells
     texts = [str(unit) for unit in cells.rows[0]]
     heads = understand_all(cells.headings)
-    known = [unit_of(head.word, text) is not None for head, text in zip(heads, texts, strict=False)]
-    others = [text for text, one in zip(texts, known, strict=False) if not one and tidy(text) not in MARKS]
-    if len(texts) != cells.width or not any(known) or others:
+    are_units = [unit_of(head.word, text) is not None for head, text in zip(heads, texts, strict=False)]
+    others = [text for text, is_unit in zip(texts, are_units, strict=False) if not is_unit and tidy(text) not in MARKS]
+    if len(texts) != cells.width or not any(are_units) or others:
         return cells
     headings = [
         name if tidy(text) in MARKS else f"{name} [{text.strip('[]() ')}]"
@@ -219,10 +223,10 @@ def _check_widths(cells: Cells) -> None:
 
 
 def _skipped(cells: Cells, above: list[int]) -> list[str]:
-    """What is said of the lines above the headings.
+    """A note on the lines above the headings, which are skipped.
 
     Raises:
-        InputError: one of them is a row of numbers as those below.
+        InputError: one of them is a row of numbers like those below.
     """
     for row in above:
         if len(cells.grid.rows[row]) == cells.width and _numbers(cells.grid.rows[row]) == 1.0:

@@ -56,7 +56,7 @@ def read_long(sheet: Sheet) -> Reading:
 def _optics_columns(
     sheet: Sheet, place: Mapping[str, int], columns: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[float, Unit | None]]:
-    """Wavelength and refractive index where columns give one value throughout."""
+    """Wavelength and refractive index, if columns give one value for all rows."""
     said = {}
     for word in ("wavelength", "refractive_index"):
         if word in columns:
@@ -69,7 +69,7 @@ def _optics_columns(
 
 
 def _keys(cells: Cells, place: Mapping[str, int], columns: Mapping[str, np.ndarray]) -> list[tuple[Any, ...]]:
-    """What tells the bin of each row: q, phi, angle and bin, None where there is none."""
+    """The bin of each row, as its q, phi, angle and label; None for what has no column."""
     rows = len(cells.rows)
     parts: list[list[Any]] = []
     for word in TELLING:
@@ -82,14 +82,14 @@ def _keys(cells: Cells, place: Mapping[str, int], columns: Mapping[str, np.ndarr
 
 
 def _label(cell: Any) -> str:
-    """A cell as a label; 1.0 is 1."""
+    """A cell as a label; 1.0 becomes 1."""
     value = number(cell)
     return f"{value:g}" if value is not None and np.isfinite(value) else str(cell).strip()
 
 
 def _check_points(sheet: Sheet, place: Mapping[str, int], keys: list[tuple[Any, ...]], tau: np.ndarray) -> None:
-    """Refuse a long table whose bins repeat their delays, or begin anew with them, so that something else tells curves
-    apart; or whose bins have one point each."""
+    """Refuse a long table whose bins have one point each, or repeat their delays, or begin anew with them: each bin
+    then seems to hold several curves, which something else distinguishes."""
     points = list(zip(keys, tau.tolist(), strict=True))
     times, sizes = Counter(points), Counter(keys)
     if len(sizes) > 1 and max(sizes.values()) == 1 and len(set(tau.tolist())) > 1:
@@ -111,7 +111,8 @@ def _check_points(sheet: Sheet, place: Mapping[str, int], keys: list[tuple[Any, 
 
 
 def _begins_anew(keys: list[tuple[Any, ...]], tau: np.ndarray) -> bool:
-    """Whether the delays of a bin rise, and fall back once in four rows or less, as of curves one below another."""
+    """Whether the delays of a bin rise and now and then fall back, at most once in four rows on average, as they do if
+    several curves stand one below another."""
     by_bin: dict[tuple[Any, ...], list[float]] = {}
     for key, delay in zip(keys, tau.tolist(), strict=True):
         by_bin.setdefault(key, []).append(delay)
@@ -120,7 +121,8 @@ def _begins_anew(keys: list[tuple[Any, ...]], tau: np.ndarray) -> bool:
 
 
 def _telling(sheet: Sheet, place: Mapping[str, int], points: list[tuple[Any, float]]) -> int | None:
-    """A column that is not used and differs wherever a delay stands again in a bin; best one of few values."""
+    """An unused column whose value differs wherever a delay is repeated in a bin; of several, the one with the fewest
+    values."""
     found = []
     for column in set(range(sheet.cells.width)) - set(place.values()):
         labels = [_label(row[column]) for row in sheet.cells.rows]
@@ -130,7 +132,7 @@ def _telling(sheet: Sheet, place: Mapping[str, int], points: list[tuple[Any, flo
 
 
 def _places(bins: list[int], tau: np.ndarray) -> list[tuple[float, int]]:
-    """Each row's place among the delays: a repeated delay of a bin takes a place of its own."""
+    """The place of each row among the delays; a delay that is repeated in a bin takes another place."""
     seen: Counter[tuple[int, float]] = Counter()
     places = []
     for key in zip(bins, tau.tolist(), strict=True):

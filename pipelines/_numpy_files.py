@@ -1,4 +1,4 @@
-"""Arrays that NumPy saved (.npy, .npz), by the names that columns have in tables; pickles are never loaded."""
+"""Arrays that NumPy saved (.npy, .npz), named as the columns of tables are; pickles are never loaded."""
 
 import zipfile
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ def is_archive(path: Path) -> bool:
 
 
 def read_arrays(path: Path, columns: Mapping[str, Any], layout: str) -> Grid | Reading:
-    """The arrays of a file: columns of one length, or one matrix, as a grid; g2 with two axes as it is.
+    """The arrays of a file. Columns of one length, or one matrix, become a grid; g2 with two axes is read as it is.
 
     Raises:
         InputError: an array holds objects, or they do not fit together. SettingsError: `columns` names no array.
@@ -57,7 +57,7 @@ def read_arrays(path: Path, columns: Mapping[str, Any], layout: str) -> Grid | R
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays by name; that of a .npy is called ""; fields of a structured one by theirs.
+    """The arrays by name. The array of a .npy file has the name ""; a structured array gives one array per field.
 
     Raises:
         InputError: one of them holds objects, or anything but numbers.

@@ -1,16 +1,16 @@
-"""The scattering vector of an angle: q = 4 pi n / wavelength * sin(angle / 2), with n the refractive index of the
-medium and the wavelength that in vacuum (Berne & Pecora, Dynamic Light Scattering, 1976, eq. 3.2.9).
+"""The scattering vector of an angle: q = 4 pi n / wavelength * sin(angle / 2), where n is the refractive index of the
+medium and the wavelength is that in vacuum (Berne & Pecora, Dynamic Light Scattering, 1976, eq. 3.2.9).
 
-`theta` is that whole angle between the beam and the detector with light, as instruments for light scattering call it.
-With X-rays, where others call it 2 theta, it is refused unless the settings name it.
+The angle is the whole angle between the beam and the direction of the detector. Light scattering calls it `theta`. With
+X-rays many call it 2 theta, so there `theta` is refused unless the settings name its column.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from bayesfit import InputError, SettingsError
 from bayesfit.compute.errors import nearest
@@ -18,15 +18,17 @@ from bayesfit.pipelines._above import Above
 from bayesfit.pipelines._sheet import Reading
 
 KNOWN = ("wavelength", "refractive_index", "angle")
+PerBin = Float[np.ndarray, " bin"]
+
 LIGHT = 100.0  # nm; shorter wavelengths are X-rays, whose refractive index is 1
-USUAL = (10.0, 3000.0)  # nm, of a wavelength whose unit is not stated
+USUAL = (10.0, 3000.0)  # nm, the range in which a wavelength is accepted whose unit is not stated
 ANGSTROM = 10.0  # angstrom in a nm
 
 
 @dataclass(frozen=True)
 class Optics:
-    """Wavelength in vacuum (has unit nm), refractive index, and the angle of all bins (degree), each None where it is
-    not known."""
+    """Wavelength in vacuum (has unit nm), refractive index, and the angle of all bins (has unit degree), each None if
+    nothing states it."""
 
     wavelength: float | None = None
     refractive_index: float | None = None
@@ -34,16 +36,16 @@ class Optics:
 
     @property
     def complete(self) -> bool:
-        """Whether an angle gives q."""
+        """Whether q follows from an angle."""
         light = self.wavelength is not None and self.wavelength >= LIGHT
         return self.wavelength is not None and not (light and self.refractive_index is None)
 
 
-def check_optics(given: Mapping[str, Any]) -> None:
-    """Refuse an unknown name, and what is no number above 0.
+def check_optics(given: Mapping[str, object]) -> None:
+    """Refuse settings that cannot be used.
 
     Raises:
-        SettingsError: one of them.
+        SettingsError: a name is unknown, or a value is no number above 0.
     """
     for name, value in given.items():
         if name not in KNOWN:
@@ -52,11 +54,11 @@ def check_optics(given: Mapping[str, Any]) -> None:
             raise SettingsError(f"got {value!r}, expected a number above 0", field=f"optics.{name}")
 
 
-def optics_of(given: Mapping[str, Any], reading: Reading, above: Above, path: Path) -> Optics:
-    """What the settings say, else the columns, else the lines above the table.
+def optics_of(given: Mapping[str, float], reading: Reading, above: Above, path: Path) -> Optics:
+    """What the settings say, or else the columns, or else the lines above the table.
 
     Raises:
-        InputError: a wavelength whose unit is not known.
+        InputError: the unit of the wavelength is neither stated nor clear from its size.
     """
     said = {word: (float(numbers[0]), unit) for word, (numbers, unit) in above.quantities.items() if numbers.size == 1}
     said |= reading.optics
@@ -71,12 +73,12 @@ def optics_of(given: Mapping[str, Any], reading: Reading, above: Above, path: Pa
     return Optics(**{name: float(value) for name, value in {**found, **given}.items()})
 
 
-def q_of_angles(angle: np.ndarray, optics: Optics, path: Path, name: str, named: bool) -> np.ndarray:
-    """q (bin,) [1/angstrom] of angles (bin,) [degree]. `name` is the heading of the angle, `named` whether the settings
-    give it.
+def q_of_angles(angle: PerBin, optics: Optics, path: Path, name: str, named: bool) -> PerBin:
+    """q (bin,) [1/angstrom] of angles (bin,) [degree]. `name` is the heading of the angles; `named` says whether the
+    settings name their column.
 
     Raises:
-        InputError: the wavelength or the refractive index is not known, or an angle is impossible.
+        InputError: the wavelength or the refractive index is not stated, or an angle is impossible.
     """
     if np.any(~((angle > 0) & (angle <= 180))):
         raise InputError(

@@ -1,4 +1,4 @@
-"""What users compute from a relaxation rate, as posteriors: times, polydispersity, diffusion coefficient."""
+"""Quantities derived from a relaxation rate, as posteriors: times, polydispersity, diffusion coefficient."""
 
 from collections.abc import Callable, Mapping
 
@@ -8,12 +8,14 @@ from scipy.special import gamma
 
 
 def relaxation(posterior: xr.Dataset, curves: xr.Dataset) -> xr.Dataset:
-    """What follows from the curve's parameters alone, and with q.
+    """The quantities that follow from the parameters of the curve, for each draw.
 
-    relaxation_time = 1/rate [s]; mean_relaxation_time [s], the integral of g1 over tau, where the parameters are those
-    of a stretched exponential, a double exponential or a cumulant expansion (see `MEAN_TIMES`); polydispersity =
-    sqrt(mu2) [1], the standard deviation of the rate's distribution over its mean, NaN where mu2 is below 0; D =
-    rate/q^2 [angstrom^2/s], NaN where q is 0 or unknown.
+    - relaxation_time = 1/rate [s]
+    - mean_relaxation_time [s]: the integral of g1 over tau, for the parameters of a stretched exponential, a double
+      exponential or a cumulant expansion (see `MEAN_TIMES`)
+    - polydispersity = sqrt(mu2) [1]: the standard deviation of the distribution of rates over its mean; NaN where mu2
+      is below 0
+    - D = rate/q^2 [angstrom^2/s]; NaN where q is 0 or not given
     """
     derived = xr.Dataset()
     if "rate" not in posterior:

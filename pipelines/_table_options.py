@@ -1,4 +1,4 @@
-"""The settings of how a table is read, checked before the file is opened."""
+"""The settings that say how a table is read, checked before the file is opened."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Options:
 
 
 def checked(columns: Any, units: Any, layout: str | None, sheet: str | int | None, optics: Any) -> Options:
-    """The settings, where they are possible.
+    """The settings as a record.
 
     Raises:
         SettingsError: an unknown layout, unit or word.
@@ -40,8 +40,8 @@ def checked(columns: Any, units: Any, layout: str | None, sheet: str | int | Non
             )
     check_optics(optics)
     minus_one = _minus_one(units["g2"]) if "g2" in units else None
-    known = {word: _unit(word, str(text)) for word, text in units.items() if word != "g2"}
-    return Options(columns, known, layout or "", sheet, optics, minus_one)
+    of_words = {word: _unit(word, str(text)) for word, text in units.items() if word != "g2"}
+    return Options(columns, of_words, layout or "", sheet, optics, minus_one)
 
 
 def _unit(word: str, text: str) -> Unit:

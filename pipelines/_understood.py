@@ -1,4 +1,4 @@
-"""The dataset of a table: its numbers in our units, and in words what was understood."""
+"""The dataset that a table becomes: its numbers in our units, and what was understood, in words."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from bayesfit.pipelines._table_options import Options
 from bayesfit.pipelines._unit_names import OURS, Unit, accepted
 
 ASSUMED = ", assumed: not stated"
-LONGEST, LAST = 10.0, 1e5  # s; a first delay above the one, or a last above the other, is not usual
+LONGEST, LAST = 10.0, 1e5  # s; a first delay above `LONGEST` or a last one above `LAST` is unusual
 LARGEST = 2.0  # 1/angstrom
 RADIANS = 3.15
 NEAR_ZERO = 0.5  # the mean of the last values, halfway between the baselines of g2 and g2 - 1
@@ -47,8 +47,8 @@ def dataset(path: Path, reading: Reading, above: Above, options: Options, **ampl
 def _in_our_units(
     path: Path, reading: Reading, above: Above, options: Options
 ) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """tau [s] and what is known of each bin (q [1/angstrom], phi and angle [degree]); the units that they were read
-    in, in words."""
+    """tau [s] and, for each bin, q [1/angstrom], phi and angle [degree], if they are given; and the units in which they
+    were read, in words."""
     values = {"tau": reading.tau, **_of_bins(reading, above)}
     words = {}
     for word in list(values):
@@ -66,7 +66,7 @@ def _in_our_units(
 
 
 def _of_bins(reading: Reading, above: Above) -> dict[str, np.ndarray]:
-    """What the table, or else the lines above it, say of each bin."""
+    """q, phi and angle of each bin, from the table or else from the lines above it."""
     bins = dict(reading.bins)
     for word in ("q", "angle"):
         if word in above.quantities and not bins.keys() & {"q", "angle"}:
@@ -77,10 +77,11 @@ def _of_bins(reading: Reading, above: Above) -> dict[str, np.ndarray]:
 
 
 def _unit_of(word: str, path: Path, reading: Reading, above: Above, options: Options) -> tuple[Unit, str]:
-    """The unit of a word and, in words, where it comes from: the settings, the headings, the lines above, or nowhere.
+    """The unit of a quantity, and in words where it comes from: the settings, the headings, the lines above the table,
+    or nowhere.
 
     Raises:
-        InputError: a heading states a unit that is not known.
+        InputError: a heading states a unit that was not understood.
     """
     if word in options.units:
         return options.units[word], f"{options.units[word].name}, from the settings"
@@ -102,12 +103,12 @@ def _unit_of(word: str, path: Path, reading: Reading, above: Above, options: Opt
 
 
 def _unusual(tau: np.ndarray, values: dict[str, np.ndarray], units: dict[str, str]) -> list[str]:
-    """Notes on numbers that are not usual in a unit that was assumed."""
+    """Notes on numbers that are unusual in a unit that was assumed."""
     notes = []
-    known = tau[np.isfinite(tau) & (tau > 0)]
-    if units["tau"].endswith(ASSUMED) and known.size and (known.min() > LONGEST or known.max() > LAST):
+    delays = tau[np.isfinite(tau) & (tau > 0)]
+    if units["tau"].endswith(ASSUMED) and delays.size and (delays.min() > LONGEST or delays.max() > LAST):
         remedy = "for another unit --set units.tau=us (s, ms, us, ns, min)"
-        notes.append(f"delays from {known.min():.4g} to {known.max():.4g} s are not usual: {remedy}")
+        notes.append(f"delays from {delays.min():.4g} to {delays.max():.4g} s are not usual: {remedy}")
     q = values.get("q", np.empty(0))
     if units.get("q", "").endswith(ASSUMED) and np.any(q > LARGEST):
         remedy = "for another unit --set units.q=1/nm (1/angstrom, 1/um, 1/cm, 1/m); for angles --set units.angle=deg"
@@ -119,12 +120,12 @@ def _unusual(tau: np.ndarray, values: dict[str, np.ndarray], units: dict[str, st
 
 
 def _reference(reading: Reading, options: Options) -> tuple[float, list[str]]:
-    """The baseline's reference, 1 for g2 and 0 for g2 - 1, as the settings or the headings say; and a note where the
-    values look like the other."""
+    """The baseline in theory, 1 for g2 and 0 for g2 - 1, as the settings or the headings say; and a note if the values
+    look like the other of the two."""
     minus_one = reading.minus_one if options.minus_one is None else options.minus_one
     reference = 0.0 if minus_one else 1.0
     last = reading.g2[:, np.argsort(reading.tau)[-max(1, len(reading.tau) // 5) :]]
-    last = last[np.isfinite(last) & (np.abs(last) < 900.0)]  # no stand-in for a missing value
+    last = last[np.isfinite(last) & (np.abs(last) < 900.0)]  # without numbers that mark missing values, such as -999
     if options.minus_one is not None or last.size == 0:
         return reference, []
     if not minus_one and np.median(last) < NEAR_ZERO:

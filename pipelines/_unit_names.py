@@ -1,7 +1,5 @@
-"""Units of delays, q, angles and lengths in the spellings that people use, and what each is in ours.
-
-Delays are wanted in s, q in 1/angstrom, angles in degree, wavelengths in nm.
-"""
+"""Units of delays, q, angles and wavelengths in all usual spellings, with their factors to our units: delays in s, q in
+1/angstrom, angles in degree, wavelengths in nm."""
 
 import math
 import re
@@ -41,7 +39,7 @@ LENGTHS = {
     "m": r"m|met(?:er|re)s?",
 }
 INVERSE = r"(?:1 ?/?|/|per|inverse|inv|reciprocal) ?(?:{0})|(?:{0}) ?(?:\^? ?\(? ?- ?1 ?\)?|\^? ?inv(?:erse)?)"
-UNITS = {  # word: unit: (factor to ours, spellings)
+UNITS = {  # by quantity and unit: factor to our unit, spellings
     "tau": {
         "s": (1.0, r"s|secs?|seconds?"),
         "ms": (1e-3, r"ms|m ?secs?|milli ?sec(?:ond)?s?"),
@@ -60,7 +58,7 @@ UNITS = {  # word: unit: (factor to ours, spellings)
         for length, factor in {"angstrom": 0.1, "nm": 1.0, "um": 1e3, "m": 1e9}.items()
     },
 }
-UNITS["q"]["1/nm"] = (0.1, UNITS["q"]["1/nm"][1] + "|nm ?1")  # where a name allows neither ^ nor -
+UNITS["q"]["1/nm"] = (0.1, UNITS["q"]["1/nm"][1] + "|nm ?1")  # as in names that allow neither ^ nor -
 UNITS["q"]["1/um"] = (1e-4, UNITS["q"]["1/um"][1] + "|um ?1")
 UNITS["phi"] = UNITS["angle"]
 OURS = {"tau": "s", "q": "1/angstrom", "angle": "deg", "phi": "deg", "wavelength": "nm"}
@@ -68,14 +66,14 @@ OURS = {"tau": "s", "q": "1/angstrom", "angle": "deg", "phi": "deg", "wavelength
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit as it is said to users, and its factor to ours."""
+    """A unit: its name in messages, and its factor to our unit."""
 
     name: str
     factor: float
 
 
 def tidy(text: object) -> str:
-    """A heading or a unit in small letters, plain signs and single spaces: `Q (Å⁻¹)` becomes `q (å-1)`."""
+    """A heading or a unit with lower-case letters, plain signs and single spaces: `Q (Å⁻¹)` becomes `q (å-1)`."""
     plain = unicodedata.normalize("NFKC", str(text)).strip().strip("\"'").lower()
     for old, new in SPELT.items():
         plain = plain.replace(old, new)
@@ -83,7 +81,7 @@ def tidy(text: object) -> str:
 
 
 def unit_of(word: str, text: str) -> Unit | None:
-    """The unit of a word (tau, q, phi, angle, wavelength) that a text spells; None where it spells none of them."""
+    """The unit of a quantity (tau, q, phi, angle, wavelength) that a text spells; None if it spells none of them."""
     plain = tidy(text)
     while plain[:1] in "([" and plain[-1:] in ")]" and plain:
         plain = plain[1:-1].strip()
@@ -94,7 +92,8 @@ def unit_of(word: str, text: str) -> Unit | None:
 
 
 def stated_unit(word: str, text: str) -> Unit | None:
-    """As `unit_of`; also a number of units, `0.005 s` where delays are counted in frames of that time."""
+    """As `unit_of`; the text may also be a multiple of a unit, such as `0.005 s` for delays counted in frames of that
+    time."""
     multiple = re.fullmatch(rf"({NUMBER})\s*(.+)", tidy(text))
     if (unit := unit_of(word, text)) is None and multiple and (inner := unit_of(word, multiple[2])):
         return Unit(f"{multiple[1]} {inner.name}", float(multiple[1]) * inner.factor)
@@ -102,5 +101,5 @@ def stated_unit(word: str, text: str) -> Unit | None:
 
 
 def accepted(word: str) -> str:
-    """The units of a word, for messages."""
+    """The units of a quantity, for messages."""
     return ", ".join(UNITS[word])

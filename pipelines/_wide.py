@@ -11,7 +11,7 @@ from bayesfit.pipelines._headings import Heading
 from bayesfit.pipelines._sheet import ACCEPTED, TELLING, Reading, Sheet, check_delays, naming
 from bayesfit.pipelines._unit_names import Unit
 
-SAME = 1e-6  # relative: columns of delays that differ by less are the same
+SAME = 1e-6  # relative difference below which two columns of delays are the same
 
 
 def read_wide(sheet: Sheet, layout: str) -> Reading:
@@ -40,21 +40,21 @@ def read_wide(sheet: Sheet, layout: str) -> Reading:
 
 
 def _said(sheet: Sheet, errors: list[int]) -> str:
-    """Where the errors come from, in words."""
+    """Where the errors of the table come from, in words."""
     if len(errors) < 2:
         return "".join(f"column {sheet.name(place)}" for place in errors)
     return f"{len(errors)} columns, {sheet.name(errors[0])} to {sheet.name(errors[-1])}"
 
 
 def is_of_bin(head: Heading) -> bool:
-    """Whether a heading is that of a column of values of one bin."""
+    """Whether a heading stands over the values of one bin."""
     if head.word in ("", "q", "bin", "angle"):
         return bool(head.number is not None or head.values or (head.word and head.label))
     return head.word == "g2" and not head.plain
 
 
 def _roles(sheet: Sheet) -> tuple[list[int], list[int], list[int]]:
-    """The columns of delays, of values, and of their errors in the same order."""
+    """The columns of delays, the columns of values, and those of their errors in the same order as the values."""
     delays = _delays(sheet)
     telling = [word for word in TELLING if sheet.places(word)]
     if telling:
@@ -77,7 +77,7 @@ def _roles(sheet: Sheet) -> tuple[list[int], list[int], list[int]]:
 
 
 def _may_be_values(sheet: Sheet, place: int) -> bool:
-    """Whether a column with a heading that says nothing may hold the values of a bin."""
+    """Whether a column whose heading names no quantity may hold the values of a bin."""
     head = sheet.heads[place]
     if head.word or head.number is not None or head.values or head.other or sheet.cells.holds_words(place):
         return False
@@ -86,7 +86,8 @@ def _may_be_values(sheet: Sheet, place: int) -> bool:
 
 
 def _delays(sheet: Sheet) -> list[int]:
-    """The column of delays, or those of each bin: the first column, and one like it before each bin's values."""
+    """The column of delays, or one such column per bin: the first column, and those like it before the values of each
+    bin."""
     found = [place for place, head in enumerate(sheet.heads) if head.word == "tau"]
     best = min((sheet.rank(place) for place in found), default=None)
     found = [place for place in found if sheet.rank(place) == best]
@@ -100,7 +101,7 @@ def _delays(sheet: Sheet) -> list[int]:
 
 
 def _paired(sheet: Sheet, delays: list[int], values: list[int], errors: list[int]) -> list[int]:
-    """The columns of errors in the order of the values that they belong to: by name, or by their place."""
+    """The columns of errors in the order of the values to which they belong, by their names or else by their places."""
     if not errors:
         return []
     keys, of_errors = ([_key(sheet.heads[place]) for place in places] for places in (values, errors))
@@ -122,7 +123,8 @@ def _paired(sheet: Sheet, delays: list[int], values: list[int], errors: list[int
 
 
 def _key(head: Heading) -> object:
-    """What a column and its errors have in common; what pandas puts to a name that stands twice says nothing."""
+    """A value that is the same for a column and for its errors. A number that pandas has added to a name that stands
+    twice does not count."""
     return "" if head.label.startswith(".") else head.key
 
 
@@ -152,21 +154,21 @@ def _arrays(
 def _joined(
     taus: np.ndarray, g2: np.ndarray, g2_err: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Curves on the union of their delays, NaN where a bin has none."""
+    """Curves (bin, tau) on the union of their delays, NaN where a bin has no point."""
     tau = np.unique(taus[np.isfinite(taus)])
     joined = np.full((2, len(g2), tau.size), np.nan)
     for row, column in enumerate(taus):
-        known = np.isfinite(column)
-        places = np.searchsorted(tau, column[known])
+        finite = np.isfinite(column)
+        places = np.searchsorted(tau, column[finite])
         if len(set(places.tolist())) < places.size:
             raise InputError(f"bin {row}: a delay stands twice", field="tau", remedy="Write it as a long table")
-        joined[0, row, places] = g2[row, known]
-        joined[1, row, places] = np.nan if g2_err is None else g2_err[row, known]
+        joined[0, row, places] = g2[row, finite]
+        joined[1, row, places] = np.nan if g2_err is None else g2_err[row, finite]
     return tau, joined[0], None if g2_err is None else joined[1]
 
 
 def _bins(sheet: Sheet, values: Sequence[int]) -> tuple[dict[str, np.ndarray], dict[str, Unit], list[str]]:
-    """q, phi and angle of each bin as the headings, or rows of values beside them, state them; their units; notes."""
+    """q, phi and angle of each bin, from the headings or from rows of values beside them; their units; and notes."""
     heads = [sheet.heads[place] for place in values]
     bins: dict[str, np.ndarray] = {}
     units: dict[str, Unit] = {}
@@ -198,7 +200,7 @@ def _bins(sheet: Sheet, values: Sequence[int]) -> tuple[dict[str, np.ndarray], d
 
 
 def _stated(sheet: Sheet, word: str, heads: list[Heading]) -> tuple[np.ndarray, Unit | None]:
-    """The values of one word that the headings state, and their unit."""
+    """The values of one quantity that the headings state, and their unit."""
     said = [head.values.get(word) for head in heads]
     missing = [head.text for head, one in zip(heads, said, strict=True) if one is None]
     if missing and not sheet.layout:

@@ -1,8 +1,8 @@
 """APS beamline 8-ID: multi-tau correlation results in HDF5, the current and the older layout.
 
 Current     /xpcs/multitau/normalized_g2 (tau, bin), its errors, delay_list in frames; /xpcs/qmap with the bins' q and
-            phi. tau = delay_list * frame_time * stride_frame * avg_frame. Bins without pixels have no column, so a
-            column's q is looked up through dynamic_index_mapping.
+            phi. tau = delay_list * frame_time * stride_frame * avg_frame. Bins without pixels have no column, so
+            dynamic_index_mapping says to which q a column belongs.
 Older       /exchange/norm-0-g2 (tau, bin), norm-0-stderr, tau in frames; /xpcs/dqlist, dphilist.
 Counting    photons per pixel and frame from temporal_mean/scattering_2d, or pixelSum, over the pixels of a bin in
             dynamic_roi_map, or dqmap; frames from intensity_vs_time, or frameSum; files averaged from file_list.
@@ -96,7 +96,7 @@ def _bins(reader: Reader, bins: int) -> tuple[np.ndarray | None, np.ndarray | No
 
 
 def _mapping(reader: Reader, field: str, bins: int, size: int) -> np.ndarray:
-    """Flat (q, phi) index of each column; columns are in order where the file does not say."""
+    """The flat (q, phi) index of each column; 0, 1, 2, ... if the file does not state it."""
     if not reader.has(field):
         if bins != size:
             raise InputError(f"is missing, and {bins} columns do not match {size} bins", file=reader.path, field=field)

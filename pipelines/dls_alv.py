@@ -7,21 +7,22 @@ Layout      header lines `Key : value`; block "Correlation": lag in ms, then g2 
             "Average" are read, since the runs beside them are the same data again.
             Decimal points or commas; a missing value may read 1.#QNAN, as the C library under Windows writes it.
 One light   The header's `Mode` says which detectors are correlated (`_alv_mode.py`). Both orders of a pseudo
-            cross-correlation, 0/1 and 1/0, are of the same light: they share its fluctuations, and only the shot noise
-            of their photon pairs differs. They are averaged into one bin, whose stated error is that of one of them
-            (the root mean square of both), not this over the root of 2: of 13 angles with 3 repeats each, the noise of
-            both correlates by 0.994 or more where the curve has decayed. At the first delays, where photon pairs are
-            what counts, it is 0.35 to 0.87, so that the error stated is too large, which errs to the safe side.
-            Autocorrelations are bins of their own, apart from each other and from cross-correlations.
-Range       A detector counts no second photon within its dead time of some 20 to 100 ns, and its afterpulses, false
-            counts that follow a true one, decay within about a microsecond. Both add the distribution of their delays,
-            over the mean count rate, to an autocorrelation: Zhao et al., Appl. Opt. 42, 4031 (2003); Hoebel & Ricka,
-            Rev. Sci. Instrum. 65, 2326 (1994). One afterpulse in a hundred counts, with a time constant of 0.3 us, at
-            100 kHz: 0.3 at no delay, 0.01 at 1 us, 4e-4 at 2 us. So autocorrelations are read from 2 us on unless
-            `tau_min` says otherwise. A cross-correlation of two detectors has neither, since a detector knows nothing
-            of the other one's counts; it is read from its first delay.
-Averages    The instrument writes the average of its runs beside them, NAME_averaged.ASC, without a block "Count Rate".
-            Run together with a run of the same series, such a file is left out.
+            cross-correlation, 0/1 and 1/0, see the same light: they share its fluctuations, and only the shot noise of
+            their photon pairs differs. They are averaged into one bin. Its stated error is the root mean square of
+            theirs, and is not divided by the root of 2: in measurements at 13 angles with 3 repeats each, the noise of
+            the two correlates by 0.994 or more where the curve has decayed. At the first delays, where the noise comes
+            from photon pairs, it correlates by 0.35 to 0.87 only, so there the stated error is too large, which is the
+            safe side. Autocorrelations are bins of their own.
+Range       A detector counts no second photon within its dead time of some 20 to 100 ns. Its afterpulses, false counts
+            that follow a true one, decay within about a microsecond. Both distort an autocorrelation at short delays:
+            afterpulses add the distribution of their delays, divided by the mean count rate (Zhao et al., Appl. Opt.
+            42, 4031 (2003); Hoebel & Ricka, Rev. Sci. Instrum. 65, 2326 (1994)). One afterpulse per hundred counts,
+            with a time constant of 0.3 us and at 100 kHz, adds 0.3 at delay 0, 0.01 at 1 us and 4e-4 at 2 us. So
+            autocorrelations are read from 2 us on unless `tau_min` says otherwise. A cross-correlation of two
+            detectors is not distorted, since the counts of one are independent of the dead time and the afterpulses of
+            the other; it is read from its first delay.
+Averages    The instrument also writes the average of its runs, NAME_averaged.ASC, without a block "Count Rate". Such a
+            file is left out if a run of the same series is given with it.
 Amplitudes  Light scattering on a single mode sees contrasts up to 1, on a baseline of 0 since the file holds g2 - 1.
 """
 
@@ -46,9 +47,9 @@ QUANTITIES = {  # header key: attribute, factor to its unit, unit
     "Wavelength [nm]": ("wavelength", 10.0, "angstrom"),
 }
 AVERAGED = re.compile(r"[_ -]?(averaged?|avg|mean)$", re.IGNORECASE)
-SERIES = re.compile(r"[_ -]*(averaged?|avg|mean|\d+)$", re.IGNORECASE)  # what a run's name ends with
+SERIES = re.compile(r"[_ -]*(averaged?|avg|mean|\d+)$", re.IGNORECASE)  # the end of the name of a run or an average
 OF_OTHERS = "hold the instrument's average of others, which are fitted instead"
-FIRST_DELAY = 2e-6  # s, of an autocorrelation
+FIRST_DELAY = 2e-6  # s, from which an autocorrelation is read
 WORDS = ("samplename", "date", "time", "mode")
 
 
@@ -64,8 +65,9 @@ def recognise(path: Path) -> str | None:
 
 
 def read(path: Path, *, tau_min: Any = None) -> xr.Dataset:
-    """The curves of a file, with `angle` [degree], `channel` (the first of its columns) and `correlation` (what is
-    correlated) of each bin; `tau_min` [s], one or one per bin, replaces the range that autocorrelations are read in."""
+    """The curves of a file, with three more coordinates of each bin: `angle` [degree], `channel` (the first column of
+    the bin) and `correlation` (what is correlated). `tau_min` [s], one number or one per bin, is the first delay that
+    is read, in place of 2 us for autocorrelations."""
     lines = lines_of(path)
     header = header_of(lines)
     table = block_of(lines, "Correlation", path)
@@ -99,7 +101,7 @@ def read(path: Path, *, tau_min: Any = None) -> xr.Dataset:
 
 
 def _understood(columns: Sequence[Column], used: np.ndarray, count: int, stated: bool) -> dict[str, str]:
-    """What the file was taken for, for `bayesfit.describe`."""
+    """The attributes from which `bayesfit.describe` says what the file was taken for."""
     averaged = ", averaged, since they are of the same light" if len(columns) < used.size else ""
     empty = [str(place + 1) for place in range(count) if place not in used]
     return {
@@ -111,7 +113,7 @@ def _understood(columns: Sequence[Column], used: np.ndarray, count: int, stated:
 
 
 def _notes(columns: Sequence[Column], mode: str, data: xr.Dataset, default: bool) -> list[str]:
-    """What a user should know of how the columns were taken."""
+    """Notes to the user on how the columns were understood."""
     notes = []
     if not columns[0].curves:
         said = f"the mode {mode!r} does not say what the columns are" if mode else "no line says the mode"
@@ -125,12 +127,13 @@ def _notes(columns: Sequence[Column], mode: str, data: xr.Dataset, default: bool
 
 
 def _is_average(text: bytes) -> bool:
-    """Whether the instrument made a file of several runs: it has no count rates, which are of one run."""
+    """Whether a file is the instrument's average of several runs: only files of single runs hold count rates."""
     return b'"Count' not in text
 
 
 def averages_of_others(files: Sequence[Path]) -> dict[Path, str]:
-    """Of several files, the instrument's averages of others among them, by their name or for want of count rates."""
+    """Those files that are the instrument's averages of others among them, by their names or because they hold no count
+    rates, each with what it is."""
     ours = [path for path in files if recognise(path) is None]
     average = {path: bool(AVERAGED.search(path.stem)) or _is_average(path.read_bytes()) for path in ours}
     runs = {_series(path) for path in ours if not average[path]}
@@ -138,7 +141,7 @@ def averages_of_others(files: Sequence[Path]) -> dict[Path, str]:
 
 
 def _series(path: Path) -> tuple[Path, str]:
-    """The folder, and what the names of the runs of one series begin with."""
+    """The series to which a file belongs: its folder, and the name that all runs of the series begin with."""
     return path.parent, SERIES.sub("", path.stem)
 
 
@@ -157,7 +160,8 @@ def _quantities(header: Header, path: Path) -> dict[str, Any]:
 
 
 def _angles(header: Header, used: np.ndarray, columns: int, path: Path) -> np.ndarray:
-    """Scattering angle [degree] of each used channel: one for all, one for each column, or one for each used one."""
+    """Scattering angle [degree] of each channel in use. The header states one angle for all, one per column, or one per
+    channel in use."""
     angles = np.array([as_number(v) for key, text in header if key.startswith("angle") for v in NUMBER.findall(text)])
     if angles.size == 1:
         angles = np.repeat(angles, used.size)
@@ -171,7 +175,7 @@ def _angles(header: Header, used: np.ndarray, columns: int, path: Path) -> np.nd
 
 
 def _errors(lines: list[str], table: np.ndarray, used: np.ndarray, path: Path) -> np.ndarray | None:
-    """Stated errors (bin, tau): a column for each channel, or one column for all; None where there is no such block."""
+    """Stated errors (channel, tau), from one column per channel or one column for all; None if the file has none."""
     if not any(line.strip().startswith('"StandardDeviation') for line in lines):
         return None
     deviations = block_of(lines, "StandardDeviation", path)

@@ -77,7 +77,7 @@ def _counting(reader: Reader, bins: int) -> tuple[dict[str, Any], str]:
 
 
 def _delays(reader: Reader) -> tuple[np.ndarray, str]:
-    """Delays in s, and the unit in which the file has them; frames are multiplied by the detector's frame time."""
+    """Delays in s, and their unit in the file; delays in frames are multiplied by the detector's frame time."""
     delays = reader.vector(NEEDED[2])
     units = text(reader.file[NEEDED[2]].attrs.get("units")).strip().lower()
     for seconds, names in SECONDS.items():
@@ -100,7 +100,7 @@ def _delays(reader: Reader) -> tuple[np.ndarray, str]:
 
 
 def _flag(reader: Reader, name: str) -> int:
-    """0 or 1, an attribute of g2 or of its group; 1 where there is none."""
+    """An attribute of g2 or of its group that is 0 or 1; 1 if there is none."""
     for holder in (NEEDED[0], "entry/data"):
         if name in reader.file[holder].attrs:
             word = text(reader.file[holder].attrs[name]).strip().lower()
@@ -111,7 +111,7 @@ def _flag(reader: Reader, name: str) -> int:
 
 
 def _list(reader: Reader, name: str, bins: int) -> tuple[np.ndarray | None, str]:
-    """A number per bin and its unit as the file states it; None where there is no such list."""
+    """A list with one number per bin, None if the file has none; and its unit as the file states it."""
     field = f"entry/instrument/masks/{name}"
     if not reader.has(field):
         return None, ""

@@ -1,32 +1,36 @@
-"""Tables: text (CSV and its kin), Excel (.xlsx) and NumPy (.npz, .npy), in the layouts and with the names people use.
+"""Tables in text (such as CSV), Excel (.xlsx) and NumPy files (.npz, .npy), in the usual layouts and with usual names.
 
 Layouts     long, wide, interleaved, edge, transposed: see `_layouts.py`
 Names       of columns, with their units: see `_headings.py`; spellings of units: `_unit_names.py`
-Text        separators semicolon, tab, comma, bar or space, whichever gives the most numbers; decimal points, or commas
-            throughout; UTF-8 or UTF-16. Lines that begin with #, %, //, ! or @ are comments; a header may stand in the
-            last one before the numbers, as `numpy.savetxt` writes it. Other lines above the headings are skipped.
-Above       lines above the table may say wavelength, refractive index, angle, temperature, q and units: see `_above.py`
-Twin        `NAME_err.csv` or `NAME_g2err.csv` beside `NAME.csv`, same form, holds its errors; in a workbook, a sheet
-            whose name says so. Without one no errors are stated.
+Text        semicolon, tab, comma, bar or space as separator, whichever gives the most numbers; decimal points, or
+            decimal commas throughout; UTF-8 or UTF-16. Lines that begin with #, %, //, ! or @ are comments. The last
+            comment before the numbers may hold the headings, as `numpy.savetxt` writes them. Other lines above the
+            headings are skipped.
+Above       lines above the table may state wavelength, refractive index, angle, temperature, q and units: see
+            `_above.py`
+Twin        the file `NAME_err.csv` or `NAME_g2err.csv` beside `NAME.csv`, of the same form, holds its errors; in a
+            workbook, a sheet whose name says so. Without a twin no errors are stated.
 
-What decides where a table does not say:
+What is decided where a table is not explicit:
 
-- Of several candidates for one word the name of the first rank wins (`tau` over `time`, `g2` over `correlation`); two
-  of one rank are refused.
-- Delays without a unit are in s, q in 1/angstrom, angles in degree; the dataset says "assumed", and a note says so
-  where the numbers are not usual ones. A unit that is not known is refused.
+- If several columns could be one quantity, the name of the first rank counts (`tau` before `time`, `g2` before
+  `correlation`); two names of one rank are refused.
+- Without a stated unit, delays are in s, q in 1/angstrom and angles in degree. The dataset says "assumed", and a note
+  says so if the numbers are unusual. A unit that is not understood is refused.
 - `theta` is the whole scattering angle with light; with X-rays it is refused. `2theta` always is.
-- Numbers over the columns of a wide table are q, unless they count the columns (0, 1, 2, ... or 1, 2, 3, ...), or
-  `units.angle` is set. A number with a unit is what its unit says.
-- Where q and delays stand along two edges, the delays are the axis that its heading names. A corner that names both is
-  decided by which axis spans more decades, by half a decade or more; `a\\b` also says that a goes down. An empty corner
-  means delays down and q along the top, and is refused where the top spans more decades.
-- An angle needs wavelength and refractive index, in the settings, columns or lines above; without them it is refused.
-- A long table whose bins repeat more than half of their delays, or begin anew with them, is refused, since something
-  else tells its curves apart.
+- Numbers above the columns of a wide table are q, unless they count the columns (0, 1, 2, ... or 1, 2, 3, ...), or
+  `units.angle` is set. If a number has a unit, the unit decides what it is.
+- If q and the delays stand along two edges, a heading says which edge holds the delays. If the corner names both, the
+  delays are the axis that spans more decades, by half a decade or more; `a\\b` also says that a goes down. If the
+  corner is empty, the delays go down and q along the top; this is refused if the top spans more decades.
+- An angle needs wavelength and refractive index, from the settings, from columns or from lines above; without them it
+  is refused.
+- A long table is refused if its bins repeat more than half of their delays, or begin anew with them, since then each
+  bin seems to hold several curves.
 
-Settings, all optional: `columns` (word to heading or number of the column, from 1), `units` (word to unit; of g2, "g2"
-or "g2 - 1"), `layout`, `sheet` (name or number), `optics` (wavelength in nm, refractive_index, angle in degree).
+Settings, all optional: `columns` (for each quantity the heading of its column, or its number from 1), `units` (for each
+quantity its unit; for g2, "g2" or "g2 - 1"), `layout`, `sheet` (name or number), `optics` (wavelength in nm,
+refractive_index, angle in degree).
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,7 +56,7 @@ from bayesfit.pipelines._understood import dataset
 
 TWINS = ("_err", "_g2err", "_g2_err")
 OLD_EXCEL = b"\xd0\xcf\x11\xe0"
-HEAD = 2**16  # bytes that tell whether a text is a table, and lines of them
+HEAD = 2**16  # bytes that are looked at to recognise a table
 OPTIONS = ("columns", "units", "layout", "sheet", "optics")
 
 
@@ -95,7 +99,7 @@ def read(
 
 
 def table_of(path: Path) -> Path | None:
-    """The table whose errors this file holds; None where it is no twin."""
+    """The table whose errors this file holds; None if it is no twin."""
     for ending in TWINS:
         base = path.with_name(path.stem.removesuffix(ending) + path.suffix)
         if path.stem.endswith(ending) and base.is_file():
@@ -104,12 +108,12 @@ def table_of(path: Path) -> Path | None:
 
 
 def errors_of_others(files: Sequence[Path]) -> dict[Path, str]:
-    """Of several files, those that hold the errors of another one of them."""
+    """Those files that hold the errors of another one among them, each with what it is."""
     return {path: "hold the errors of others, with which they are read" for path in files if table_of(path) in files}
 
 
 def reading_of(path: Path, options: Options) -> tuple[Reading, Above]:
-    """What a file holds, in its own units, with the errors of its twin."""
+    """What a file holds, in its own units, with the errors of its twin; and what the lines above the table state."""
     source, sheet_of_errors = _source(path, options)
     if isinstance(source, Reading):
         return source, Above()
@@ -128,10 +132,10 @@ def reading_of(path: Path, options: Options) -> tuple[Reading, Above]:
 
 
 def _source(path: Path, options: Options) -> tuple[Grid | Reading, Grid | None]:
-    """The cells of a file, or its arrays; and the sheet of errors of a workbook.
+    """The cells or the arrays of a file; and, of a workbook, the sheet of the errors.
 
     Raises:
-        InputError: the file holds none. SettingsError: a sheet is asked for, and the file has none.
+        InputError: the file holds no table. SettingsError: the settings name a sheet, and the file has no sheets.
     """
     if is_workbook(path):
         return read_workbook(path, options.sheet)
@@ -182,7 +186,7 @@ def _with_twin(path: Path, reading: Reading, grid: Grid, name: str, options: Opt
 
 
 def _numbered(labels: list[str]) -> bool:
-    """Whether labels are those of errors, `err_1`."""
+    """Whether labels are numbered names of errors, such as `err_1`."""
     return all(label.lower().startswith(("err", "sigma", "std")) for label in labels)
 
 

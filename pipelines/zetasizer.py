@@ -1,9 +1,9 @@
-"""Correlograms that a Zetasizer's software exports, as Excel or text: light scattering at one angle.
+"""Correlograms that the software of a Zetasizer exports, as Excel or text: light scattering at one angle.
 
 Layout      "Time (µs) - SAMPLE" and "Correlation Coefficient (g₂-1) - SAMPLE" for each record, or one column of
-            "Correlation Delay Times (µs)" and one of values a record. Each record is one bin, with its name as `label`.
-            A workbook of several sheets needs the setting `sheet`.
-Zeros       Delays longer than the measurement have 0 to the end of the table, in place of a value; they are masked.
+            "Correlation Delay Times (µs)" and one column of values per record. Each record is one bin, with its name as
+            `label`. A workbook of several sheets needs the setting `sheet`.
+Zeros       At delays longer than the measurement, the table holds 0 in place of a value; these points are masked.
 q           is not in the file: give `optics.wavelength=633`, `optics.refractive_index=1.33` and `optics.angle=173`.
 Amplitudes  Light scattering on a single mode sees contrasts up to 1, on a baseline of 0 since the file holds g2 - 1.
 """
@@ -30,7 +30,7 @@ from bayesfit.pipelines._unit_names import tidy
 from bayesfit.pipelines.table import OPTIONS, reading_of
 
 TITLES = re.compile(r"correlation coefficient ?\(g2-1\)|correlation delay times?|correlation data")
-HEAD = 2**16  # bytes of a text that are looked at
+HEAD = 2**16  # bytes that are looked at to recognise a text
 
 
 def recognise(path: Path) -> str | None:
@@ -46,7 +46,7 @@ def recognise(path: Path) -> str | None:
 
 
 def _words_of_workbook(path: Path) -> str:
-    """The text of a workbook's cells: what its sheets share, and what stands at their beginnings."""
+    """Text of the cells of a workbook: the strings that its sheets share, and the beginnings of the sheets."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if re.match(r"xl/(sharedStrings|worksheets/[^/]*)\.xml", name)]
         parts = []
@@ -78,7 +78,7 @@ def read(
 
 
 def _without_zeros(reading: Reading) -> Reading:
-    """The table without the zeros that stand to its end, where nothing was measured."""
+    """The table with NaN for the zeros at the end of each curve, where nothing was measured."""
     filled = np.nan_to_num(reading.g2) != 0
     after = ~np.logical_or.accumulate(filled[:, ::-1], axis=1)[:, ::-1]
     zeros = int(np.sum(after & (reading.g2 == 0)))
@@ -87,7 +87,7 @@ def _without_zeros(reading: Reading) -> Reading:
 
 
 def _named(reading: Reading) -> Reading:
-    """The table with the records' own names for labels."""
+    """The table with the names of the records as labels."""
     labels = [label.partition(" - ")[2] or label for label in reading.labels or []]
     return replace(reading, layout=f"Zetasizer export, {reading.layout}", labels=labels or None)
 

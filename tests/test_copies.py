@@ -17,7 +17,7 @@ def measured(seed, rate=(2.0, 8.0), error=0.01):
 
 
 def mean(datasets, weights=None):
-    """Their mean as files round it."""
+    """The mean of datasets, rounded as in files."""
     g2 = np.average([data.g2.values for data in datasets], axis=0, weights=weights)
     return datasets[0].assign(g2=(("q_bin", "tau"), np.round(g2, 6)))
 
@@ -47,14 +47,14 @@ def test_copies_and_averages_are_told_from_measurements(name):
 
 
 @pytest.mark.parametrize("error", [1e-2, 1e-4, 1e-6, 0.0])
-def test_a_sample_that_changes_slowly_is_measured_at_every_step(error):
+def test_a_specimen_that_changes_slowly_is_measured_at_every_step(error):
     """Each curve lies between its neighbours, which makes it no average of them."""
     steps = [measured(seed, np.array([2.0, 8.0]) * 1.05**seed, error) for seed in range(12)]
     assert copies(steps) == {}
 
 
 def test_three_hundred_repeats_with_their_mean():
-    """There are fewer points than repeats, so that only a plain mean can be told."""
+    """There are fewer points than repeats, so that only a plain mean can be recognised."""
     many = [measured(seed) for seed in range(300)]
     assert list(copies([*many, mean(many)])) == [300]
 

@@ -69,7 +69,7 @@ def test_bins_of_a_few_same_numbers_and_bins_without_noise():
 
 
 def test_missing_points_and_other_delays():
-    """Only the delays that two bins have in common tell."""
+    """Only the delays that two bins have in common are compared."""
     data = curves(2, correlation=0.9)
     kept = np.random.default_rng(0).random(data.g2.shape) > 0.3
     assert dependence(data.assign(valid=data.valid & kept)).groups
@@ -78,7 +78,7 @@ def test_missing_points_and_other_delays():
 
 
 def test_an_average_beside_its_repeats_is_called():
-    """As two averages that have repeats in common are: no weighted means of each other, but not independent."""
+    """So are two averages that have repeats in common: neither is a weighted mean of others, but they are dependent."""
     repeats = [curves(2, seed=seed) for seed in range(3)]
     one, other = bayesfit.average(repeats[:2]), bayesfit.average(repeats[1:])
     whole = bayesfit.stack([one, other], names=["one", "other"])

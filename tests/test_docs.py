@@ -99,10 +99,10 @@ def test_settings_files_are_accepted(page, project):
         settings = load_settings(project / block.file)
         assert parse_across(settings.across, curves) or not settings.across
         for name, given in settings.specimen.items():
-            check_known(name, given)
+            check_quantity(name, given)
 
 
-def check_known(name, given):
+def check_quantity(name, given):
     if given != "water":
         parse_quantity(given, name)
 
@@ -130,7 +130,7 @@ def test_commands_are_accepted(arguments, project):
         get_law({**{key: value for key, value in options.items() if key not in LAW_SETTINGS}, "name": given["name"]})
     if name == "stokes-einstein":
         for key, value in assigned(given["set_"] or ()).items():
-            check_known(key, value)
+            check_quantity(key, value)
 
 
 def check_run(given):
@@ -152,8 +152,8 @@ def synopses():
 @pytest.mark.parametrize("synopsis", [words for words in synopses() if "--" in words or "[-o" in words])
 def test_options_of_a_synopsis_exist(synopsis):
     command = COMMANDS[synopsis.split()[1]]
-    known = {option for parameter in command.params for option in parameter.opts}
-    assert set(OPTION.findall(synopsis)) <= known
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert set(OPTION.findall(synopsis)) <= options
 
 
 def test_scripts_exist_and_know_their_options():

@@ -127,7 +127,7 @@ def test_the_full_program_has_the_same_posterior(diffusion):
             jax.tree.map(jnp.asarray, problem.bins),
             priors_of(problem.posterior, jax.tree.map(lambda array: array[0], problem.bins))["beta"],
         )
-        y, unit = bins.y, bins.inverse_error
+        y, inverse_error = bins.y, bins.inverse_error
 
         def program():
             values = {"rate": joint.poolings[0].values(None), "beta": numpyro.sample("beta", prior)}
@@ -135,7 +135,7 @@ def test_the_full_program_has_the_same_posterior(diffusion):
                 contrast = numpyro.sample("contrast", dist.TruncatedNormal(0.2, 0.2, low=0.0))
                 baseline = numpyro.sample("baseline", dist.Normal(1.0, 0.1))
             shape = jnp.exp(-2.0 * (values["rate"][:, None] * bins.tau) ** values["beta"])
-            mean = (baseline[:, None] + contrast[:, None] * shape) * unit
+            mean = (baseline[:, None] + contrast[:, None] * shape) * inverse_error
             numpyro.factor("g2", -0.5 * jnp.sum((y - mean) ** 2))
 
         start = {"D": D, "beta": BETA, "contrast": np.full(BINS, 0.2), "baseline": np.ones(BINS)}
@@ -186,7 +186,7 @@ def test_bins_that_resemble_each_other(kind):
 
 
 def test_priors_and_fixed_values_of_what_is_shared():
-    """They have their effect, and the result says so; what is fixed is not carried to another dataset."""
+    """They have their effect, and the result says so; what is fixed gets no sequential prior."""
     across, curves = {"rate": "power_law"}, data()
     priors, fixed = {"rate_middle": "LogNormal(2, 0.001)"}, {"beta": BETA, "n": 2.0}
     result = bayesfit.fit(curves, noise="stated", across=across, priors=priors, fixed=fixed, draws=100)
@@ -201,8 +201,8 @@ def test_priors_and_fixed_values_of_what_is_shared():
     result["across"] = converged.assign(dict.fromkeys(("ess_bulk", "ess_tail"), 1000.0 * converged.r_hat))
     with jax.enable_x64(True):
         problem = prepare(curves, "stretched_exponential", "stated", {}, {"beta": BETA})
-        carried = priors_in_common(result, problem, parse_across(across, curves), 1.0)
-    assert set(carried) == {"rate_middle"}
+        sequential = priors_in_common(result, problem, parse_across(across, curves), 1.0)
+    assert set(sequential) == {"rate_middle"}
 
 
 def test_a_result_is_saved_and_summarised(diffusion, tmp_path):

@@ -1,4 +1,4 @@
-"""Repeats: what is left out of an average and what is not, the average's errors, and datasets stacked into one."""
+"""Repeats: what is left out of an average, the errors of the average, and datasets stacked into one."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def noise_of(kind, rng, repeats):
 
 
 def planted(seed=0, repeats=REPEATS, kind="white", faults=None, stated=1.0, files=True):
-    """Repeats of one sample; `faults` maps a repeat to a change of its g2 (q_bin, tau)."""
+    """Repeats of one specimen; `faults` maps a repeat to a change of its g2 (q_bin, tau)."""
     rng = np.random.default_rng(seed)
     mean = 1.0 + 0.2 * np.exp(-2.0 * (2e4 * Q[:, None] ** 2 * TAU) ** 0.9)
     g2 = mean + ERROR * noise_of(kind, rng, repeats)
@@ -43,8 +43,8 @@ def planted(seed=0, repeats=REPEATS, kind="white", faults=None, stated=1.0, file
 @pytest.mark.parametrize("kind", ["white", "smooth", "whole curves"])
 @pytest.mark.parametrize("repeats", [3, 5, 10, 30])
 def test_good_repeats_are_kept(kind, repeats):
-    """Few curves are left out by mistake, whatever the noise: 2 % at most, and 6 % where a few repeats differ in whole
-    curves, so that two may lie together by chance."""
+    """Few curves are left out by mistake, whatever the noise: 2 % at most, or 6 % if the noise moves whole curves and
+    there are few repeats, since two of them may then lie together by chance."""
     rounds = 120 // repeats
     used = [bayesfit.average(planted(seed, repeats, kind)).was_used.values for seed in range(rounds)]
     allowed = 0.06 if repeats < 8 and kind != "white" else 0.02
@@ -101,7 +101,7 @@ def test_of_two_repeats_none_and_at_level_zero_none():
 
 
 def test_less_than_half_can_be_left_out():
-    """Six of ten in two camps: whichever camp is taken for the good one, it is the larger."""
+    """Six of ten repeats lie together, and four elsewhere: never is the larger group left out."""
     faults = dict.fromkeys(range(4), FAULTS["dust"])
     average = bayesfit.average(planted(5, faults=faults))
     assert average.was_used.values[4:].all()
@@ -240,7 +240,7 @@ def test_names_and_levels_are_checked():
 
 
 def test_thirteen_angles_with_three_repeats_each(shared_data):
-    """Real curves of one sample: averaged, stacked, and their least-squares rates are those of one diffusion."""
+    """Real curves of one specimen: averaged, stacked, and their least-squares rates are those of one diffusion."""
     files = sorted((shared_data / "dls_alv_cgs3").glob("*.ASC"))
     if len(files) != 39:
         pytest.skip("no real ALV files in shared data")

@@ -1,4 +1,4 @@
-"""Series of datasets: one result of all, the way back, and posteriors carried from one to the next."""
+"""Series of datasets: one result of all, the way back, and posteriors as the priors of the next."""
 
 import json
 import os
@@ -25,7 +25,7 @@ D, ERROR, DRAWS = 2.0e4, 0.004, 300
 
 
 def nested(tau):
-    """Two rates, the range of one of which ends at the other."""
+    """Two rates, where the range of one ends at the other."""
     fast = numpyro.sample("fast", dist.LogUniform(0.1, 100.0))
     slow = numpyro.sample("slow", dist.Uniform(0.0, fast))
     return 0.5 * jnp.exp(-fast * tau) + 0.5 * jnp.exp(-slow * tau)
@@ -65,13 +65,13 @@ def apart(steps):
 
 
 @pytest.fixture(scope="module")
-def carried(steps):
+def sequential(steps):
     return bayesfit.series(steps[:2], noise="stated", draws=DRAWS, sequential_prior=1, names=["a", "b"])
 
 
 @pytest.fixture(scope="module")
 def both(steps):
-    """The fit of two datasets of one truth and known errors: that of their mean, which holds all they say."""
+    """The fit of two datasets of one truth and known errors together: it is the fit of their mean."""
     mean = (steps[0].g2.values + steps[1].g2.values) / 2.0
     return bayesfit.fit(data(0, error=ERROR / np.sqrt(2.0), g2=mean), noise="stated", draws=DRAWS)
 
@@ -98,8 +98,8 @@ def test_one_dataset_is_the_fit_of_it_to_the_bit(apart, alone):
             assert ours.attrs == theirs.attrs
 
 
-def test_a_series_survives_a_file(apart, carried, tmp_path):
-    for result, labels in ((apart, [20.0, 25.5, 30.0]), (carried, ["a", "b"])):
+def test_a_series_survives_a_file(apart, sequential, tmp_path):
+    for result, labels in ((apart, [20.0, 25.5, 30.0]), (sequential, ["a", "b"])):
         again = bayesfit.load(bayesfit.save(result, tmp_path / "series.nc"))
         assert again["posterior"]["dataset"].values.tolist() == labels
         np.testing.assert_array_equal(again["posterior"].rate, result["posterior"].rate.astype(np.float32))
@@ -109,12 +109,12 @@ def test_a_series_survives_a_file(apart, carried, tmp_path):
         np.testing.assert_array_equal(one["observed_data"].tau, other["observed_data"].tau)
 
 
-def test_tables_and_pictures(apart, carried, tmp_path):
+def test_tables_and_pictures(apart, sequential, tmp_path):
     table = bayesfit.summary(apart)
     assert table.index.names == ["dataset", "q_bin"]
     assert len(table) == 9
     assert table.loc[30.0, 1].rate == pytest.approx(1.5 * D * Q[1] ** 2, rel=0.2)
-    for result in (apart, carried):
+    for result in (apart, sequential):
         bayesfit.plot_series(result, tmp_path / "series.png")
         assert (tmp_path / "series.png").stat().st_size > 5_000
 
@@ -135,15 +135,15 @@ def test_where_one_dataset_is_meant_a_series_is_refused(apart, alone):
         bayesfit.plot_series(alone[0])
 
 
-# Carrying
+# Sequential priors
 
 
-def test_two_datasets_of_one_truth_carried_are_nearly_both_together(carried, both, alone):
-    """The normals that stand for the first posterior are a little wider than it, so that nothing becomes narrower than
-    what both datasets say; most of what the first says is there."""
-    last = bayesfit.one_dataset(carried, "b")
-    assert carried["diagnostics"].prior_is_posterior.values.tolist() == [[False] * 3, [True] * 3]
-    assert (carried["diagnostics"].verdict == "ok").all()
+def test_a_sequential_prior_from_data_of_one_truth_holds_nearly_all_of_them(sequential, both, alone):
+    """The normal distributions that stand for the first posterior are a little wider than it. So no parameter becomes
+    narrower than in the fit of both datasets together, but nearly as narrow."""
+    last = bayesfit.one_dataset(sequential, "b")
+    assert sequential["diagnostics"].prior_is_posterior.values.tolist() == [[False] * 3, [True] * 3]
+    assert (sequential["diagnostics"].verdict == "ok").all()
     for name in ("rate", "beta", "contrast", "baseline"):
         (mean, sd), (exact, exact_sd), (_, single_sd) = (moments(fit, name) for fit in (last, both, alone[1]))
         assert np.all(sd > 0.9 * exact_sd), name
@@ -166,8 +166,8 @@ def given(result, curves, widen=1.0):
         return priors_of_bins(result, prepare(curves, noise="stated"), curves, 0, widen)
 
 
-def test_priors_state_the_posterior_before_and_know_nothing_of_the_data_after(carried, alone, steps):
-    """loc and scale are those of the first posterior, the same whatever the second dataset says."""
+def test_priors_state_the_posterior_before_and_know_nothing_of_the_data_after(sequential, alone, steps):
+    """loc and scale are those of the first posterior, whatever the second dataset holds."""
     priors, bins = given(alone[0], steps[1])
     assert bins.all()
     assert {name: prior.family for name, prior in priors.items()} == {
@@ -183,7 +183,7 @@ def test_priors_state_the_posterior_before_and_know_nothing_of_the_data_after(ca
     assert np.all((factor >= 1.0) & (factor < 2.0))
     baseline = alone[0]["posterior"].baseline.std(("chain", "draw"))
     np.testing.assert_allclose(priors["baseline"].values["scale"], factor * baseline, rtol=1e-9)
-    stated = json.loads(bayesfit.one_dataset(carried, "b").attrs["priors"])
+    stated = json.loads(bayesfit.one_dataset(sequential, "b").attrs["priors"])
     other, _ = given(alone[0], data(77, 3.0 * D))
     for name, prior in priors.items():
         for key in ("loc", "scale"):
@@ -222,8 +222,8 @@ def test_independent_normals_are_nowhere_narrower_than_the_posterior():
     assert spread_factor(rng.standard_normal((1, 50))) == pytest.approx(1.0)
 
 
-def test_what_bins_of_joint_fits_have_in_common_is_carried(steps):
-    """With all else known, D of the second step is known as well as two datasets know it."""
+def test_what_bins_of_joint_fits_have_in_common_has_a_sequential_prior(steps):
+    """With all else fixed, D of the second step is as certain as two datasets together make it."""
     fixed = {"beta": 0.9, "contrast": 0.2, "baseline": 1.0}
     options = {"noise": "stated", "draws": DRAWS, "fixed": fixed, "across": {"rate": "diffusion"}}
     result = bayesfit.series(steps[:2], sequential_prior=1, **options)

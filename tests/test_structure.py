@@ -29,7 +29,7 @@ def body_lines(node):
 
 
 def named(file, node):
-    return f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
+    return f"{file.relative_to(ROOT)}:{node.lineno} {getattr(node, 'name', '')}"
 
 
 def test_rooms():
@@ -74,3 +74,15 @@ def test_calls_take_few_arguments():
 
     many = [found for found in FUNCTIONS if len(arguments(found[1])) > 5 and not command(found[1])]
     assert [named(*found) for found in many if found[1].name not in {*bayesfit.__all__, "__init__", *IMPOSED}] == []
+
+
+def test_poolings_are_classes_and_no_string_says_which():
+    compared = [
+        named(file, node)
+        for file, tree in TREES.items()
+        if file.parent in ROOMS
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)
+        if isinstance(node.left, ast.Attribute) and node.left.attr == "kind"
+    ]
+    assert compared == []

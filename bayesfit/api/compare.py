@@ -18,7 +18,7 @@ from bayesfit.sample.convergence import ess_mean
 Array = np.ndarray
 
 LARGEST_K = 0.7
-LEAST_DRAWS = 8  # a chain: fewer have no effective sample size
+LEAST_DRAWS = 8  # per chain; with fewer, there is no effective sample size
 LEAST_POINTS = 2
 DATA = {
     "q_bin": "observed_data",
@@ -45,16 +45,16 @@ def compare(results: Mapping[str, xr.DataTree]) -> xr.Dataset:
     """Compare models bin by bin by how well they predict each point from the others.
 
     The log predictive densities of left-out points come from one posterior by Pareto-smoothed importance sampling
-    (Vehtari, Gelman & Gabry 2017), as ArviZ computes it, with the relative efficiency of each point's likelihood. They
-    are densities in units of g2, so that curve models and noise models can be compared alike; with correlated noise
-    each is that of a point given all others (Buerkner, Gabry & Vehtari 2021). Where amplitudes were integrated out for
-    sampling, the likelihood is still the conditional one: of a point given all parameters, with contrast and baseline
-    as drawn back into the posterior. A point is left out of the whole model, amplitudes and noise included.
+    (Vehtari, Gelman & Gabry 2017), as ArviZ computes it, with the relative efficiency of the likelihood of each point.
+    They are densities in g2, so both curve models and noise models can be compared. With correlated noise, each is the
+    density of a point given all others (Buerkner, Gabry & Vehtari 2021). If the amplitudes were integrated out for
+    sampling, the likelihood is still that of a point given all parameters, with contrast and baseline as they were
+    drawn back into the posterior. A point is left out of the whole model, amplitudes and noise included.
 
-    Weights are those of stacking (Yao, Vehtari, Simpson & Gelman 2018): the mixture of the models' predictive
-    distributions with the highest leave-one-out log score. Two models that predict alike can share the weight in any
-    proportion, so a small weight alone says nothing against a model: look at `elpd_diff` and `diff_se`. Below 100
-    points, or where models differ by less than 4, `diff_se` is too small (Sivula et al. 2025).
+    The weights are those of stacking (Yao, Vehtari, Simpson & Gelman 2018): the mixture of the models' predictive
+    distributions that has the highest leave-one-out log score. Two models that predict equally well can share the
+    weight in any proportion, so a small weight alone says nothing against a model: look at `elpd_diff` and `diff_se`.
+    With fewer than 100 points, or if models differ by less than 4, `diff_se` is too small (Sivula et al. 2025).
 
     Args:
         results: name to result, as `fit(..., include=("log_likelihood",))` returned or `load` read it; fits of the same
@@ -62,14 +62,14 @@ def compare(results: Mapping[str, xr.DataTree]) -> xr.Dataset:
 
     Returns:
         Dataset (model, q_bin), in nats: `elpd`, `se`, `p_loo`, `pareto_k` (the largest of the bin's points), `bad_k`
-        (how many points have one too large for their density to be trusted), `elpd_diff` and `diff_se` against the
-        bin's best model, `weight`, `rank` (0 is the best), `verdict`; and of each point (model, q_bin, tau) `elpd_i`
-        and `pareto_k_i`. All but `verdict` are NaN, for all models, in a bin where a model has no draws, fewer than 8
-        a chain, or a likelihood that is not finite.
+        (the number of points whose k is too large for their density to be trusted), `elpd_diff` and `diff_se` against
+        the bin's best model, `weight`, `rank` (0 is the best), `verdict`; and for each point (model, q_bin, tau)
+        `elpd_i` and `pareto_k_i`. In a bin where a model has no draws, fewer than 8 per chain, or a likelihood that is
+        not finite, all of these but `verdict` are NaN for all models.
 
     Raises:
-        SettingsError: no result is given, or one lacks the group `log_likelihood`; names the model.
-        InputError: the results are not of the same data; names what differs, the bin and the model.
+        SettingsError: no result is given, or one lacks the group `log_likelihood`; the message names the model.
+        InputError: the results are not of the same data; the message names the model, the bin and what differs.
     """
     _check_groups(results)
     _check_data(results)
@@ -96,7 +96,7 @@ def _check_groups(results: Mapping[str, xr.DataTree]) -> None:
 
 
 def _check_data(results: Mapping[str, xr.DataTree]) -> None:
-    """Every result has the data of the first, to the precision of a saved one."""
+    """Refuse results whose data differ from those of the first, in the precision in which results are saved."""
     (reference, first), *others = results.items()
     for name, result in others:
         for field, group in DATA.items():
@@ -112,14 +112,14 @@ def _check_data(results: Mapping[str, xr.DataTree]) -> None:
 
 
 def _field(result: xr.DataTree, field: str, group: str) -> Array:
-    """One array of the data, as a saved result holds it."""
+    """One array of the data, in the precision in which results are saved."""
     array = result[group].dataset[field]
     return as_stored(array.transpose(*(dim for dim in ("q_bin", "tau") if dim in array.dims)).values)
 
 
 def _pointwise(result: xr.DataTree, valid: Array) -> Array:
-    """Log density of each point left out, Pareto k, effective parameters, and whether k is too large; (4, q_bin, tau),
-    NaN where a point is not valid or a bin has no usable draws."""
+    """For each point left out: log density, Pareto k, effective number of parameters, and whether k is too large; (4,
+    q_bin, tau), NaN where a point is not valid or a bin has no usable draws."""
     log_likelihood = result["log_likelihood"].g2
     whole = np.full((4, *valid.shape), np.nan)
     for bin, points in enumerate(valid):
@@ -131,8 +131,8 @@ def _pointwise(result: xr.DataTree, valid: Array) -> Array:
 
 
 def _finished(log_likelihood: Array) -> Array | None:
-    """The draws (point, chain, draw) that were made, in float64: NaN at the end are not. None where they are too few,
-    or a likelihood is not finite."""
+    """The draws (point, chain, draw) in float64, without those at the end that were never made, which are NaN. None if
+    too few are left, or a likelihood is not finite."""
     missing = np.isnan(log_likelihood).any(axis=(0, 1))
     count = missing.size - int(np.argmin(missing[::-1])) if not missing.all() else 0
     made = log_likelihood[..., :count].astype(float)
@@ -155,7 +155,7 @@ def leave_one_out(log_likelihood: Float[np.ndarray, "point chain draw"]) -> Floa
 
 
 def _log_sum(x: Array) -> Array:
-    """Logarithm of the sum over the last axis of what these are logarithms of."""
+    """log(sum(exp(x))) over the last axis."""
     peak = x.max(axis=-1)
     return np.log(np.exp(x - peak[..., None]).sum(axis=-1)) + peak
 
@@ -167,11 +167,10 @@ def relative_efficiency(log_likelihood: Float[np.ndarray, "*point chain draw"]) 
 
 
 def _smoothed(log_likelihood: Array, efficiency: float) -> tuple[Array, float]:
-    """Log importance weights (draw,) for leaving one point out, which sum to 1, and Pareto k.
+    """Log importance weights (draw,) for leaving one point out, normalised to a sum of 1, and Pareto k.
 
-    A tail of equal weights, or of fewer than 5, has no Pareto shape: the weights stay as they are and k is infinite.
-    Where all weights are equal nothing is in doubt, and k is 0.
-    """
+    If the tail holds equal weights, or fewer than 5, no Pareto distribution can be fitted: the weights are not
+    smoothed, and k is infinite. If all weights are equal, there is nothing to smooth, and k is 0."""
     from arviz_stats.base.array import array_stats
 
     try:
@@ -184,7 +183,7 @@ def _smoothed(log_likelihood: Array, efficiency: float) -> tuple[Array, float]:
 
 
 def largest_good_k(draws: int) -> float:
-    """Largest Pareto k at which so many draws still estimate a density well (Vehtari et al. 2024)."""
+    """Largest Pareto k with which this number of draws estimates a density well (Vehtari et al. 2024)."""
     return min(1.0 - 1.0 / np.log10(draws), LARGEST_K)
 
 
@@ -207,7 +206,7 @@ def _binwise(elpd: Array, k: Array, p_loo: Array, bad: Array) -> dict[str, Array
 
 
 def _error_of_sum(x: Array) -> Array:
-    """Standard error of a sum of independent points (..., point), sqrt(n var); NaN are no points."""
+    """Standard error sqrt(n var) of the sum of n independent points (..., point); points that are NaN do not count."""
     points = np.isfinite(x).sum(axis=-1)
     mean = np.nansum(x, axis=-1) / np.maximum(points, 1)
     squares = np.nansum((x - mean[..., None]) ** 2, axis=-1)

@@ -1,14 +1,16 @@
 """The posterior of one dataset as the prior of the next.
 
-Each parameter's posterior is matched by a normal distribution on its unconstrained scale: of the logarithm for a
-positive parameter (LogNormal), of the logit for one between bounds (LogitNormal), of the parameter itself for others
-(Normal), and for one with another lower bound, such as the contrast, cut there (TruncatedNormal). Matched one by one,
-priors forget how parameters correlate, and normals that are independent would then know some combinations of them
-better than the posterior did: for two parameters of correlation r, the variance of their sum would shrink by 1 + r.
-Therefore all standard deviations are multiplied by the square root of the largest eigenvalue of the correlation matrix,
-the smallest common factor with which the product of normals is nowhere narrower than the posterior; and then by the
-widening that the user asks for.
-"""
+The posterior of each parameter is matched by a normal distribution on an unconstrained scale: that of the logarithm for
+a positive parameter (LogNormal), of the logit for one between bounds (LogitNormal), and of the parameter itself for
+others (Normal). A parameter with another lower bound, such as the contrast, has a normal distribution that is cut at
+the bound (TruncatedNormal).
+
+Such priors ignore how the parameters correlate. Independent normal distributions of the same widths would be narrower
+than the posterior in some combinations of the parameters: if two parameters have the correlation r, the variance of the
+sum of their standardised values is 2 (1 + r) in the posterior, but 2 in the prior. Therefore all standard deviations
+are multiplied by the square root of the largest eigenvalue of the correlation matrix. This is the smallest common
+factor with which the product of the normal distributions is nowhere narrower than the posterior. Then they are
+multiplied by the widening that the user asks for."""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ from bayesfit.result.on_request import Drawn, group_of
 from bayesfit.result.tree import in_all_bins
 from bayesfit.sample.draws import LARGEST_RHAT, LEAST_ESS
 
-CLEAR = 4.0  # standard deviations from a cut, for a posterior that a normal describes
+CLEAR = 4.0  # standard deviations by which a posterior must lie above a cut to be described by a normal distribution
 
 Array = np.ndarray
 PerBin = Float[np.ndarray, " q_bin"]
@@ -68,18 +70,18 @@ class Scale:
 def priors_of_bins(
     result: xr.DataTree, problem: Problem, curves: xr.Dataset, seed: int, widen: float
 ) -> tuple[dict[str, Prior], Array]:
-    """Priors of the curve's parameters and amplitudes for the next dataset, and of which bins (q_bin,) they are the
-    posterior of the last.
+    """Priors of the curve's parameters and amplitudes for the next dataset; and in which bins (q_bin,) they are the
+    posterior of the last dataset.
 
-    The posterior of a bin is used where its verdict is "ok" and its amplitudes lie clear of their bounds. In other bins
-    each prior has mean and sd of the original one on the unconstrained scale, since all bins have one family; where
-    there is no such bin there are no priors here. Parameters of the noise belong to the measurement, not to the
-    specimen, and keep their priors.
+    The posterior of a bin is used if its verdict is "ok" and its amplitudes lie well above their bounds. The priors of
+    the other bins have the mean and sd of their original priors on the unconstrained scale, since all bins must have
+    one family. If the posterior of no bin can be used, no priors are returned. Parameters of the noise belong to the
+    measurement and not to the specimen, so they keep their priors.
 
     Args:
-        result: of the dataset before.
-        problem, curves: of the next dataset, with its original priors.
-        seed: of the draws from those.
+        result: result of the dataset before.
+        problem, curves: the next dataset, with its original priors.
+        seed: seed of the draws from these priors.
         widen: factor of the standard deviations.
     """
     names = _names_of_bins(problem)
@@ -114,8 +116,8 @@ def spread_factor(z: Float[np.ndarray, "param draw"]) -> float:
 def priors_in_common(
     result: xr.DataTree, problem: Problem, poolings: tuple[Pooling, ...], widen: float
 ) -> dict[str, Prior]:
-    """Priors of what the bins of a joint fit have in common, for the next dataset; none where that has not converged.
-    Bins' own parameters keep their priors."""
+    """Priors for the next dataset of what the bins of a joint fit have in common; none if its chains have not
+    converged. Parameters that belong to single bins keep their priors."""
     checks = result["across"].dataset
     converged = (checks.r_hat <= LARGEST_RHAT) & (checks.ess_bulk >= LEAST_ESS) & (checks.ess_tail >= LEAST_ESS)
     posterior = result["posterior"].dataset
@@ -135,8 +137,7 @@ def check_sequential(problem: Problem, poolings: tuple[Pooling, ...]) -> None:
     """Refuse datasets whose posteriors cannot be the priors of the next one.
 
     Raises:
-        SettingsError: bins scatter about what they have in common, or have a value for each group; or the range of a
-        prior depends on other parameters.
+        SettingsError: the pooling has scatter or groups, or the range of a prior depends on other parameters.
     """
     for pooling in poolings:
         if pooling.hierarchical or pooling.groups is not None:
@@ -217,8 +218,9 @@ def _common_scales(problem: Problem, poolings: tuple[Pooling, ...]) -> dict[str,
 
 
 def _moments(problem: Problem, name: str, scale: Scale, draws: Array) -> tuple[Array, Array]:
-    """Mean and sd of the original prior of each bin (q_bin,): as given where it is an amplitude's normal, else of draws
-    (q_bin, draw) from it on the unconstrained scale; 0 and 1 in bins that cannot be used."""
+    """Mean and sd of the original prior of each bin (q_bin,) on the unconstrained scale. For the normal prior of an
+    amplitude they are its own; for others they are those of draws (q_bin, draw). They are 0 and 1 in bins that cannot
+    be used."""
     if name in problem.posterior.marginal:
         values = problem.bins.priors[name]
         return np.asarray(values.get("loc", np.zeros_like(values["scale"]))), np.asarray(values["scale"])

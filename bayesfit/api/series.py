@@ -36,28 +36,31 @@ def series(
     progress: bool | Report = False,
     **options: Any,
 ) -> xr.DataTree:
-    """Fit a series of datasets, an ageing sample or one at several temperatures, each by itself or with the posterior
-    of one as the prior of the next.
+    """Fit a series of datasets, as of an ageing specimen or of one at several temperatures: each by itself, or with the
+    posterior of one as the prior of the next.
 
     Args:
         datasets: what `bayesfit.read`, `bayesfit.curves`, `bayesfit.average` or `bayesfit.stack` returned, in the
             order of the series, with the same bins (q to 0.1 %). Delays may differ.
         model: as for `fit`.
-        names: of the datasets, numbers (temperatures, ages) or words; by default those of their files.
-        sequential_prior: None: every dataset is fitted by itself. A number of 1 or more: where a bin's verdict is "ok",
-            its posterior is its prior in the next dataset, with all standard deviations on the unconstrained scale
-            times this number; the widening says how much the specimen may change from step to step. Each is matched
-            by independent normals there, wide enough to be nowhere narrower than it. Bins that are not "ok" have
-            normals of the mean and sd of their original priors beside such bins, and where no bin is "ok" those
-            priors themselves, as parameters of the noise always do. In joint fits (`across`) what the bins have in
-            common becomes the prior. Contractions and verdicts compare with the original priors.
-        progress: as for `fit`; says which dataset is under way.
+        names: names of the datasets, numbers (temperatures, ages) or words; by default those of their files.
+        sequential_prior: with None, every dataset is fitted by itself. With a number of 1 or more, the posterior of a
+            bin whose verdict is "ok" is its prior in the next dataset, with all standard deviations on the
+            unconstrained scale multiplied by this number; it says how much the specimen may change from step to step.
+            The posterior is matched by independent normal distributions on that scale, which are widened until their
+            product is nowhere narrower than the posterior. All bins have priors of one family. So beside bins that are
+            "ok", the others have normal distributions with the mean and sd of their original priors; if no bin is "ok",
+            all keep their original priors. Parameters of the noise always keep theirs. In joint fits (`across`), the
+            posterior of what the bins have in common becomes the prior. Contractions and verdicts compare with the
+            original priors.
+        progress: as for `fit`; also says which dataset is being fitted.
         options: all other arguments of `fit`.
 
     Returns:
         DataTree with the groups that `fit` gives, each with a dimension `dataset`, and `steps` with what differs from
         dataset to dataset (file, priors). `diagnostics.prior_is_posterior` says where the prior is a posterior;
-        `one_dataset` gives the result of one. On Ctrl-C it holds the datasets done so far and the one under way.
+        `one_dataset` gives the result of one dataset. After Ctrl-C it holds the datasets that are done and the one that
+        was being fitted.
 
     Raises:
         InputError, SettingsError, ModelError: before any sampling; one line that says what and where.
@@ -106,7 +109,8 @@ def _widening(given: Any) -> float | None:
 
 
 class _Step:
-    """One dataset with the user's choices, checked: `problem` with its original priors, and its `poolings`."""
+    """One dataset with the user's choices, which are checked: the `problem` with its original priors, and its
+    `poolings`."""
 
     def __init__(self, curves: xr.Dataset, model: Any, options: Mapping[str, Any]) -> None:
         self.curves, self.model, self.options = curves, model, dict(options)
@@ -120,7 +124,8 @@ class _Step:
             self.problem = prepare(curves, model, options.get("noise", "scaled"), priors, fixed)
 
     def priors_after(self, result: xr.DataTree, widen: float) -> tuple[dict[str, Any], np.ndarray]:
-        """The priors that the result of the step before gives to this one, and in which bins (q_bin,)."""
+        """The priors that follow from the result of the step before; and in which bins (q_bin,) they are its
+        posterior."""
         if self.poolings:
             priors = priors_in_common(result, self.problem, self.poolings, widen)
             return priors, np.full(self.curves.sizes["q_bin"], bool(priors))
@@ -133,7 +138,7 @@ class _Step:
 
 
 def _fitted(steps: list[_Step], labels: np.ndarray, widen: float | None, report: Report) -> list[xr.DataTree]:
-    """The results of the steps, up to the one that was interrupted."""
+    """The results of the steps; after an interruption, those up to the interrupted one."""
     results: list[xr.DataTree] = []
     for step, label in zip(steps, labels, strict=True):
         priors: dict[str, Any] = {}

@@ -23,10 +23,10 @@ DESCRIBED = {
     "viscosity": {"units": "Pa s", "long_name": "viscosity of the medium"},
     "radius": {"units": "nm", "long_name": "hydrodynamic radius, given beforehand"},
 }
-COEFFICIENTS = ("D0", "D")  # where there are both, as in a joint fit with such a law, D0 is the particles' own
+COEFFICIENTS = ("D0", "D")  # if a result has both, as a joint fit with a law, D0 is that of the particles
 UNIT = "angstrom^2/s"
-COLDEST = 150.0  # K; no liquid that is looked at by light or X-rays is colder, and Celsius never reads as much
-SMALLEST = 0.1  # nm, an atom's radius
+COLDEST = 150.0  # K; liquids that are measured are warmer, and no temperature in degrees Celsius is as large a number
+SMALLEST = 0.1  # nm, the radius of an atom
 Specimen = dict[str, GivenQuantity | str]
 
 
@@ -41,35 +41,36 @@ def stokes_einstein(
 ) -> xr.DataTree:
     """Posterior of the hydrodynamic radius, or of the viscosity where the size is known: k_B T = 6 pi eta R D.
 
-    Temperature, viscosity and radius are known apart from the curves, which say nothing of them: each is a number, or a
-    prior that is drawn from once for each draw of the posterior, exactly. All bins share that draw, so that averaging
-    over bins narrows what they have each to themselves, and not what comes from here. The three are independent of
-    each other, but for `viscosity="water"`.
+    The curves do not determine temperature, viscosity and radius. So each of these is given, as a number or as a prior,
+    from which one value is drawn for each draw of the posterior. All bins share this value, so averaging over bins
+    reduces the uncertainty that each bin has by itself, but not the uncertainty of what is given. The given quantities
+    are independent of each other, except that `viscosity="water"` depends on the temperature.
 
     Args:
-        result: what `fit`, `series` or `law` returned or `load` read: each bin's D, or one of a law or a joint fit. Of
-            a series each dataset has the temperature and viscosity that its file states.
-        temperature: in K; what the file states where it is not given.
-        viscosity: of the medium, in Pa s, what the file states where neither it nor `radius` is given; or "water", at
-            each draw's temperature (Patek et al., J. Phys. Chem. Ref. Data 38, 21 (2009)).
-        radius: the hydrodynamic radius in nm, where the viscosity is asked for.
-        parameter: the diffusion coefficient's name; by default `D0` where there is one, as of "diffusion_extrapolated"
-            and "de_gennes", also of a joint fit, else `D`.
-        seed: the same result and seed give the same draws, to the bit. Results of one shape and seed share the draws of
-            one prior, as files share the error of one thermometer; give other seeds where they do not.
+        result: what `fit`, `series` or `law` returned or `load` read, with one D per bin, or with the D of a law or a
+            joint fit. In a series, each dataset has the temperature and viscosity that its file states.
+        temperature: temperature in K; by default what the file states.
+        viscosity: viscosity of the medium in Pa s, or "water" for that of water at the temperature of each draw (Patek
+            et al., J. Phys. Chem. Ref. Data 38, 21 (2009)). By default what the file states, unless `radius` is given.
+        radius: hydrodynamic radius in nm; if it is given, the viscosity is derived.
+        parameter: name of the diffusion coefficient; by default `D0` if the result has it, as with the laws
+            "diffusion_extrapolated" and "de_gennes", else `D`.
+        seed: the same result and seed give the same draws, to the bit. Results of one shape and seed share the draws
+            from a prior, as files share the error of one thermometer; give different seeds if they do not.
 
     Returns:
-        A copy of the result whose `posterior` has `hydrodynamic_radius` [nm] or `viscosity` [Pa s], with the dims of D
-        (NaN where D is), and `temperature` [K], `viscosity` and `hydrodynamic_radius` (chain, draw) as far as they were
-        given by priors. What was given is in the attribute `specimen`, the name of the D that was taken in
-        `stokes_einstein_of`. A radius that the pipeline derived gives way.
+        A copy of the result. Its `posterior` has `hydrodynamic_radius` [nm] or `viscosity` [Pa s], with the dims of D
+        (NaN where D is), and the drawn values (chain, draw) of each quantity that was given by a prior. The attribute
+        `specimen` states what was given, `stokes_einstein_of` from which diffusion coefficient the result follows. A
+        radius that the pipeline has derived is replaced.
 
     Raises:
-        SettingsError: a value is impossible, or given with another that it follows from.
-        InputError: a value is neither given nor stated; the result has no diffusion coefficient, or one without a unit.
+        SettingsError: a value is impossible, or both `radius` and `viscosity` are given.
+        InputError: a value is neither given nor stated in the file; the result has no diffusion coefficient, or one
+            without a unit.
 
     Warns:
-        BayesfitWarning: the radius is smaller than an atom's, as where a viscosity is given in cP.
+        BayesfitWarning: the radius is smaller than that of an atom, as if a viscosity was given in cP.
     """
     expect_result(result, "fit", "series", "law")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
@@ -103,7 +104,7 @@ def stokes_einstein(
 
 
 def parse_specimen(given: Mapping[str, Any], stated: Mapping[str, Any], file: Any = None) -> Specimen:
-    """Temperature, and viscosity or radius, from what a user gives, completed by what the file states.
+    """Temperature, and viscosity or radius, as the user gives them or else as the file states them.
 
     Raises:
         SettingsError, InputError: as `stokes_einstein` does.
@@ -128,7 +129,7 @@ def parse_specimen(given: Mapping[str, Any], stated: Mapping[str, Any], file: An
 
 
 def _check_kelvin(specimen: Specimen) -> None:
-    """Refuse temperatures in degrees Celsius, and water where it is no liquid."""
+    """Refuse temperatures in degrees Celsius, and temperatures at which water is not liquid."""
     temperature = specimen["temperature"]
     assert isinstance(temperature, GivenQuantity)
     draws = temperature.draws((1000,), 0)
@@ -145,7 +146,7 @@ def _diffusion(result: xr.DataTree, parameter: str | None) -> xr.DataArray:
     """The posterior of the diffusion coefficient, in angstrom^2/s.
 
     Raises:
-        SettingsError: there is no such parameter. InputError: none is a diffusion coefficient.
+        SettingsError: the result has no parameter of this name. InputError: it has no diffusion coefficient.
     """
     posterior = result["posterior"].dataset
     names = [str(name) for name in posterior.data_vars]
@@ -161,7 +162,7 @@ def _diffusion(result: xr.DataTree, parameter: str | None) -> xr.DataArray:
 
 
 def _factor(array: xr.DataArray) -> float:
-    """That from the unit of a diffusion coefficient to `UNIT`."""
+    """The factor from the unit of a diffusion coefficient to `UNIT`."""
     name, unit = str(array.name), array.attrs.get("units", "1")
     if unit == "1":
         raise InputError("has no stated unit, and is a diffusion coefficient", field=name, remedy=how_to_state(name))
@@ -190,7 +191,7 @@ def _values(specimen: Specimen, diffusion: xr.DataArray, seed: int) -> dict[str,
 
 
 def _check_size(radius: xr.DataArray) -> None:
-    """Warn where the radius is no particle's."""
+    """Warn if the radius is too small for any particle."""
     made = radius.values[np.isfinite(radius.values)]
     if made.size and np.median(made) < SMALLEST:
         warnings.warn(

@@ -1,4 +1,4 @@
-"""The program and what all its commands share: exit codes, and JAX set up before it starts."""
+"""The program, and what all its commands share: the exit codes, and how JAX is set up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def options(
 
 
 def start_jax() -> None:
-    """One CPU device a core; before JAX starts."""
+    """Give JAX one CPU device per core, which has to be set before JAX starts."""
     import gc
 
     gc.set_threshold(200_000, 50, 50)  # imports and tracing make many small objects that live on

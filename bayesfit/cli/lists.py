@@ -1,4 +1,4 @@
-"""`bayesfit models`, `noises`, `pipelines`: what there is."""
+"""`bayesfit models`, `noises`, `pipelines`: lists of what can be chosen."""
 
 from __future__ import annotations
 

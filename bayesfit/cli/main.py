@@ -9,11 +9,11 @@ from bayesfit.cli.app import FAILED, INTERRUPTED, WRONG_USE, app
 from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.compute.errors import BayesfitError, SettingsError
 
-COMMANDS = (run, inspect, show, plot, compare, law, stokes_einstein, lists)  # to import them is to register them
+COMMANDS = (run, inspect, show, plot, compare, law, stokes_einstein, lists)  # importing a command registers it
 
 
 def main() -> None:
-    """Run the command line; an error that a user can meet is one line."""
+    """Run the command line. Errors that bayesfit raises on purpose are printed as one line."""
     try:
         with own_warnings_as_lines():
             app()

@@ -27,8 +27,8 @@ def plot(
     loaded = load(result)
     if bins and ("law" in loaded.attrs or "steps" in loaded.children):
         raise SettingsError("only a fit of one dataset is drawn bin by bin", field="--bin", remedy="Leave it out")
-    known = [] if not bins else loaded["observed_data"].q_bin.values.tolist()
-    if wrong := [bin for bin in bins or () if bin not in known]:
-        remedy = f"Bins go from {min(known)} to {max(known)}"
+    there = [] if not bins else loaded["observed_data"].q_bin.values.tolist()
+    if wrong := [bin for bin in bins or () if bin not in there]:
+        remedy = f"Bins go from {min(there)} to {max(there)}"
         raise SettingsError(f"there is no bin {wrong[0]}", field="--bin", remedy=remedy)
     print_paths(draw(loaded, bins, output))

@@ -63,7 +63,7 @@ def run(
 
 
 def _check_names(settings: RunSettings) -> None:
-    """Refuse names of noise models, models and pipelines that nobody knows, before any file is read."""
+    """Refuse unknown names of noise models, models and pipelines before any file is read."""
     from bayesfit.modelling.model_choice import get_model
     from bayesfit.modelling.noise import get_noise
     from bayesfit.modelling.registry import get_pipeline
@@ -76,7 +76,7 @@ def _check_names(settings: RunSettings) -> None:
 
 
 def _fit_one(files: list[Path], path: Path, settings: RunSettings, plot: bool) -> int:
-    """Fit one file, or several as one, save and print the result; the exit code that this alone would have.
+    """Fit one file, or several as one; save and print the result. Returns the exit code for this fit alone.
 
     Raises:
         typer.Exit: the user has interrupted the fit.
@@ -105,7 +105,7 @@ def _fit_one(files: list[Path], path: Path, settings: RunSettings, plot: bool) -
 
 
 def _drawn_beside(result: xr.DataTree, path: Path) -> bool:
-    """Draw a result and print where; whether that went well, which it says if not."""
+    """Draw a result beside its file, and print the path or the error; returns whether it was drawn."""
     try:
         drawn = draw(result, None, path)
     except (OSError, ValueError) as error:

@@ -16,11 +16,11 @@ from bayesfit.compute.errors import BayesfitWarning
 
 @contextmanager
 def own_warnings_as_lines() -> Iterator[None]:
-    """bayesfit's own warnings are one line each on standard error. Those of libraries, and what these log, are not
-    shown, since a user can do nothing about them; all are, as Python shows them, with PYTHONWARNINGS=default."""
+    """Print each of bayesfit's own warnings as one line on standard error. Warnings and logs of libraries are not
+    shown, since a user can do nothing about them. With PYTHONWARNINGS=default, all are shown as Python shows them."""
     with warnings.catch_warnings():
         if not sys.warnoptions:
-            logging.getLogger().addHandler(logging.NullHandler())  # else Python prints what nobody handles
+            logging.getLogger().addHandler(logging.NullHandler())  # otherwise Python prints logs that have no handler
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", BayesfitWarning)
             warnings.showwarning = _print_own
@@ -35,6 +35,6 @@ def _print_own(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Also asked about others' warnings, where a library has changed the filters for a while."""
+    """Print a warning if it is bayesfit's own. Others come here too, while a library has changed the filters."""
     if issubclass(category, BayesfitWarning):
         typer.echo(f"warning: {message}", err=True)

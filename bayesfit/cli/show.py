@@ -33,7 +33,7 @@ def show(
         return print_law(loaded)
     for name in parameters or ():
         if name not in loaded["posterior"]:
-            known = [str(known) for known in loaded["posterior"].data_vars]
+            known = [str(each) for each in loaded["posterior"].data_vars]
             raise SettingsError(f"unknown parameter {name!r}", field="--parameter", remedy=nearest(name, known))
     attrs = loaded.attrs
     typer.echo(f"{attrs['model']}: {attrs['model_formula']}")

@@ -1,4 +1,4 @@
-"""What the commands print and draw of a result."""
+"""How the commands print and draw a result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bayesfit.compute.errors import SettingsError
 if TYPE_CHECKING:
     import xarray as xr
 
-WIDTH, COLUMNS = 200, 4  # of a table that goes to a file: characters, and parameters side by side
+WIDTH, COLUMNS = 200, 4  # characters of a table that goes to a file; parameters side by side
 
 
 def print_understood(datasets: list[xr.Dataset]) -> None:
-    """Two lines for each dataset: what its file was taken for."""
+    """Print two lines for each dataset: what its file was taken for."""
     from bayesfit.data.describe import describe
 
     for data in datasets:
@@ -25,8 +25,8 @@ def print_understood(datasets: list[xr.Dataset]) -> None:
 
 
 def print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = "") -> None:
-    """Tables of the bins, a few parameters each, and how many bins have each verdict; the curve's own parameters where
-    none are named."""
+    """Print tables of the bins, with a few parameters side by side, and the number of bins with each verdict. If no
+    parameters are named, those of the curve are printed."""
     from rich.console import Console
 
     from bayesfit.cli.tables import common_lines, common_table, derived_lines, table
@@ -57,7 +57,7 @@ def print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: s
 
 
 def print_law(fitted: xr.DataTree) -> None:
-    """The law's parameters, what it was fitted to, and its verdict; of a series for each dataset."""
+    """Print the parameters of a law, what it was fitted to, and its verdict; for a series, those of each dataset."""
     from rich.console import Console
 
     from bayesfit.cli.tables import law_lines, law_table
@@ -74,7 +74,7 @@ def print_law(fitted: xr.DataTree) -> None:
 
 
 def draw(result: xr.DataTree, bins: list[int] | None, path: Path) -> list[Path]:
-    """Draw a result of any kind; the pictures' paths."""
+    """Draw a result of any kind; returns the paths of the pictures."""
     from bayesfit.result.datasets import is_series
     from bayesfit.result.plots import plot_fit, plot_law, plot_series
     from bayesfit.result.plots_across import plot_across
@@ -94,13 +94,13 @@ def draw(result: xr.DataTree, bins: list[int] | None, path: Path) -> list[Path]:
 
 
 def print_paths(drawn: list[Path]) -> None:
-    """A line for each picture."""
+    """Print one line per picture."""
     for path in drawn:
         typer.echo(str(path))
 
 
 def units_of(arguments: list[str]) -> dict[str, str]:
-    """Units by parameter, from PARAMETER=UNIT."""
+    """Units by parameter, from arguments PARAMETER=UNIT."""
     units: dict[str, str] = {}
     for argument in arguments:
         name, equals, unit = (part.strip() for part in argument.partition("="))

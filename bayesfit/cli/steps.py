@@ -1,4 +1,4 @@
-"""The steps of a run: read files, fit them one by one or together, save each result beside its name."""
+"""The steps of a run: read files, fit them one by one or together, save each result under the name of its file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from bayesfit.result.files import refuse_own_input, save
 
 
 def read_all(paths: list[Path], settings: RunSettings) -> list[xr.Dataset]:
-    """What the files hold, read as the settings say.
+    """The datasets of the files, read as the settings say.
 
     Raises:
-        BayesfitError: a file cannot be used, or what the settings say of the specimen cannot.
+        BayesfitError: a file cannot be used, or the settings of the specimen are impossible.
     """
     datasets = [read(path, **settings.for_read) for path in paths]
     for path, data in zip(paths, datasets, strict=True):
@@ -34,8 +34,8 @@ def read_all(paths: list[Path], settings: RunSettings) -> list[xr.Dataset]:
 
 
 def distinct(datasets: list[xr.Dataset], settings: RunSettings) -> tuple[list[xr.Dataset], RunSettings, list[str]]:
-    """The datasets without those that are copies or averages of others, whatever their format; the settings with the
-    names of those that are left; and a line for each that is left out."""
+    """The datasets without copies or averages of others, whatever their format; the settings with the names of the
+    datasets that remain; and one line for each dataset that is left out."""
     found = copies(datasets)
     lines = [f"left out: {datasets[place].attrs['file']}, {words}" for place, words in sorted(found.items())]
     kept = [place for place in range(len(datasets)) if place not in found]
@@ -45,11 +45,12 @@ def distinct(datasets: list[xr.Dataset], settings: RunSettings) -> tuple[list[xr
 
 
 def fit_files(datasets: list[xr.Dataset], output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
-    """Fit the only dataset, or several as one: as a series, their average, or all bins of them; save the result at
-    `output`, with what follows from the `specimen` of the settings.
+    """Fit one dataset, or several as one: as a series, as their average, or with all their bins. The result is saved at
+    `output`, with the radius or viscosity that follows from the `specimen` of the settings.
 
     Raises:
-        BayesfitError: the data or the settings cannot be used; nothing is saved, or the fit alone, as the message says.
+        BayesfitError: the data or the settings cannot be used. The message says whether the fit is saved, without the
+        derived quantity, or nothing is.
     """
     first, options = datasets[0], {**settings.for_fit, "progress": progress}
     model = settings.model or get_pipeline(first.attrs["pipeline"]).model
@@ -61,7 +62,7 @@ def fit_files(datasets: list[xr.Dataset], output: Path, settings: RunSettings, p
 
 
 def _saved(result: xr.DataTree, path: Path, output: Path, settings: RunSettings) -> xr.DataTree:
-    """The result as it is saved at `output`, with what follows from the specimen."""
+    """The result after it was saved at `output`, with the radius or viscosity that follows from the specimen."""
     result.attrs["run_settings"] = settings.model_dump_json()
     save(result, output)
     if not settings.specimen:
@@ -76,7 +77,7 @@ def _saved(result: xr.DataTree, path: Path, output: Path, settings: RunSettings)
 
 
 def _as_one(datasets: list[xr.Dataset], settings: RunSettings) -> xr.Dataset:
-    """The average of datasets, all their bins, or all bins of the averages of those that have the same bins."""
+    """One dataset from several: their average, all their bins, or all bins of the averages of those with equal bins."""
     if settings.together == "average":
         return average(datasets, names=settings.names, level=settings.level)
     if settings.together == "average_stack":
@@ -85,7 +86,7 @@ def _as_one(datasets: list[xr.Dataset], settings: RunSettings) -> xr.Dataset:
 
 
 def _repeats(datasets: list[xr.Dataset]) -> list[list[xr.Dataset]]:
-    """Datasets of the same bins together, in the order in which their bins first come."""
+    """The datasets grouped by equal bins, in the order in which these bins first occur."""
     found: list[list[xr.Dataset]] = []
     for data in datasets:
         alike = next((repeats for repeats in found if same_bins(repeats[0], data)), None)
@@ -97,10 +98,10 @@ def _repeats(datasets: list[xr.Dataset]) -> list[list[xr.Dataset]]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The file itself, or the regular files of a folder by name, hidden ones left aside.
+    """The file itself; or all regular files of a folder, sorted by name, but not the hidden ones.
 
     Raises:
-        InputError: a folder that is empty, or cannot be listed.
+        InputError: the folder is empty, or cannot be listed.
     """
     if not path.is_dir():
         return [path]
@@ -114,8 +115,8 @@ def files_of(path: Path) -> list[Path]:
 
 
 def own_measurements(files: list[Path], pipeline: str | None = None) -> tuple[list[Path], list[str]]:
-    """The files less those that are no measurements of their own beside the others, as each pipeline says or only that
-    of this name: twin files of errors, an instrument's averages; and a line for each kind of them."""
+    """The files without those that only belong to others, such as twin files of errors or an instrument's averages; and
+    one line for each kind that is left out. All pipelines are asked which files these are, or only the named one."""
     left_out: dict[Path, str] = {}
     for name in [pipeline] if pipeline else list_pipelines():
         if (find := get_pipeline(name).of_others) is not None:
@@ -129,17 +130,17 @@ def own_measurements(files: list[Path], pipeline: str | None = None) -> tuple[li
 
 
 def one_output(files: list[Path], folder: Path, together: str) -> Path:
-    """The path of the result of several files as one, FOLDER/STEM_TOGETHER.nc with the stem of the first."""
+    """The path of the result of several files as one: FOLDER/STEM_TOGETHER.nc, with the stem of the first file."""
     path = folder / f"{files[0].stem}_{together}.nc"
     _make_folder(folder, dict.fromkeys(files, path))
     return path
 
 
 def outputs(files: list[Path], folder: Path) -> list[Path]:
-    """The result's path for each file, FOLDER/STEM.nc.
+    """The path of the result of each file: FOLDER/STEM.nc.
 
     Raises:
-        SettingsError: two files would be saved under one name, or over one of them; the folder cannot be made.
+        SettingsError: two results would have one name, a result would replace a file, or the folder cannot be made.
     """
     paths = [folder / f"{file.stem}.nc" for file in files]
     for file, path in zip(files, paths, strict=True):
@@ -150,7 +151,7 @@ def outputs(files: list[Path], folder: Path) -> list[Path]:
 
 
 def _make_folder(folder: Path, paths: dict[Path, Path]) -> None:
-    """Make the folder of the results, none of which may replace its file."""
+    """Make the folder of the results; refuse a result that would replace its own file."""
     for file, path in paths.items():
         refuse_own_input(path, file, "folder")
     try:

@@ -51,7 +51,7 @@ def stokes_einstein(
 
 
 def _what_followed(derived: xr.DataTree) -> str:
-    """What Stokes and Einstein made of which diffusion coefficient."""
+    """One line: what was derived, and from which diffusion coefficient."""
     name = derived.attrs["stokes_einstein_of"]
     words = derived["posterior"][name].attrs.get("long_name", "")
     return f"{derived.attrs['stokes_einstein']} from {name}" + (f", {words}" if words else "")

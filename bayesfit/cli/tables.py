@@ -20,8 +20,8 @@ UNCONVERGED = ("poor_mixing", "interrupted")
 
 
 def common_table(result: xr.DataTree) -> Table:
-    """A table for the terminal: a row for each parameter that bins have in common, for each of its groups, with its
-    median, 95 % interval and verdict."""
+    """A table for the terminal with one row per parameter that bins have in common, or per group of bins: its median,
+    95 % interval and verdict."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -44,7 +44,7 @@ def common_table(result: xr.DataTree) -> Table:
 
 
 def common_lines(result: xr.DataTree, most: int = 3) -> list[str]:
-    """The bins that are farthest from what each pooling says, and the verdict on the whole."""
+    """Lines that name the bins that are farthest from what each pooling says, and the verdict on the whole."""
     checks, residuals = result["across"].dataset, result["law_residuals"].dataset
     lines = []
     for name in checks.pooled.values:
@@ -61,7 +61,7 @@ def common_lines(result: xr.DataTree, most: int = 3) -> list[str]:
 
 
 def derived_lines(result: xr.DataTree) -> list[str]:
-    """A line for each quantity that is no bin's own and was not sampled: median and 95 % interval."""
+    """One line for each derived quantity that does not belong to a single bin: median and 95 % interval."""
     sampled = result["across"].parameter.values.tolist() if "across" in result else []
     lines = []
     for name, array in result["posterior"].data_vars.items():
@@ -106,7 +106,7 @@ def _heading(result: xr.DataTree, name: str) -> str:
 
 
 def interval(median: float, low: float, high: float) -> str:
-    """A median with its interval, to the digits that the interval's width gives sense to."""
+    """A median with its interval, with as many digits as the width of the interval makes meaningful."""
     if not np.isfinite([median, low, high]).all():
         return "-"
     width = max(high - low, 1e-12 * abs(median), 1e-300)
@@ -138,7 +138,7 @@ def comparison_table(comparison: xr.Dataset) -> Table:
 
 
 def _compared(row: xr.Dataset) -> tuple[str, str]:
-    """How far one model is behind the best of one bin, with what speaks against believing it, and its weight."""
+    """How far one model is behind the best one of a bin, with marks if that is not to be trusted; and its weight."""
     if np.isnan(row.elpd.item()):
         return "-", "-"
     behind = "0" if row["rank"] == 0 else f"{row.elpd_diff.item():.1f} ± {row.diff_se.item():.1f}"
@@ -185,7 +185,7 @@ def law_table(fitted: xr.DataTree) -> Table:
 
 
 def law_lines(fitted: xr.DataTree, most: int = 3) -> list[str]:
-    """What a law was fitted to, its verdict, and the bins that are farthest from it."""
+    """Lines that say what a law was fitted to, its verdict, and which bins are farthest from it."""
     bins, diagnostics = fitted["bins"].dataset, fitted["diagnostics"].dataset
     used = bins.used.values.astype(bool)
     reasons, counts = np.unique(bins.left_out.values[~used].astype(str), return_counts=True)

@@ -1,11 +1,11 @@
-"""Runs a function written for one item over many, at one fixed width on each local device.
+"""Runs a function that is written for one item over many items, with a fixed number of them at a time on each device.
 
-XLA's bits depend on the compiled width and on nothing else, so the width is a constant: short batches are filled up
-with copies of their first item, and every device runs the same program. Data that are laid out over the devices are a
-list, one part a device.
+The bits that XLA computes depend on the compiled width, but not on what else is computed. So the width is a constant:
+short batches are filled up with copies of their first item, and every device runs the same program. Data that are laid
+out over the devices are a list with one part per device.
 
-Tracing happens in the caller's thread and under one lock, since NumPyro keeps its handlers in a global; compilation
-runs in the background, once for all devices.
+Tracing happens in the caller's thread and under one lock, since NumPyro keeps its handlers in a global variable.
+Compilation runs in the background, once for all devices.
 """
 
 from __future__ import annotations
@@ -18,57 +18,58 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, PyTree
 from numpyro.distributions.distribution import validation_enabled
 
 from bayesfit.compute.programs import Kept, key, load, pack, read, write
 from bayesfit.compute.work import Stop
 
-Parts = list[Any]
+Parts = list[PyTree]
 CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)
 TRACING = threading.RLock()
 COMPILING, LOADING = ThreadPoolExecutor(8), ThreadPoolExecutor(256)
 
 
 class Spread:
-    """A function compiled over the leading axis of its arguments, or, unless `each`, for its arguments as they are;
-    takes and returns parts laid out over the devices.
+    """A compiled function that takes and returns parts laid out over the devices. It is applied to each item along the
+    leading axis of its arguments if `each`, and else to its arguments as they are.
 
-    `identity` says in words what the function is made of, beside the package's own files; None where that is not known.
+    `identity` says in words what the function is made of, apart from the files of this package; None if that cannot be
+    said.
     """
 
     def __init__(self, function: Callable[..., Any], identity: str | None = None, each: bool = True) -> None:
         self.jitted = jax.jit(jax.vmap(function)) if each else jax.jit(function, keep_unused=True)
         self.identity = identity
         self.options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
-        self.programs: dict[Any, Future[Any]] = {}  # by shapes and device
+        self.programs: dict[Any, Future[Any]] = {}  # by the shapes of the arguments and the device
         self.made: dict[Any, Any] = {}
 
     def start(self, *arguments: Parts) -> Spread:
-        """Begin to compile for arguments of these shapes on the devices where they lie; returns at once."""
+        """Begin to compile for arguments of these shapes, on the devices that hold them; returns at once."""
         shares = list(zip(*arguments, strict=True))
         if any((_signature(share), _device(share)) not in self.programs for share in shares):
             self._begin(_signature(shares[0]), shares)
         return self
 
-    def compiled(self, *share: Any) -> Any:
-        """The program for a share of these shapes on the device where it lies."""
+    def compiled(self, *share: PyTree) -> Callable[..., PyTree]:
+        """The program for one device's share of the arguments, on the device that holds it."""
         self.start(*([array] for array in share))
         return self.programs[_signature(share), _device(share)].result()
 
-    def shapes(self, *arguments: Parts) -> Any:
-        """Shapes and types of what one device makes of its share of these arguments; `start` it first."""
+    def shapes(self, *arguments: Parts) -> PyTree:
+        """Shapes and types of what one device returns for its share of these arguments; only after `start`."""
         return self.made[_signature(next(zip(*arguments, strict=True)))]
 
     def __call__(self, *arguments: Parts) -> Parts:
-        """What the function makes of these arguments, part by part."""
+        """The value of the function for these arguments, part by part."""
         self.start(*arguments)
         shares = list(zip(*arguments, strict=True))
         return [self.programs[_signature(share), _device(share)].result()(*share) for share in shares]
 
     def _begin(self, signature: Any, shares: list[Any]) -> None:
-        """Read the program from disk, or else trace it here and compile it, for the first device; load it on the
-        others."""
+        """For the first device, read the program from disk, or else trace it here and compile it; then load it on the
+        other devices."""
         lowered: Any = None
         if self.identity is None:
             lowered, made = self._lower(shares[0])
@@ -88,7 +89,7 @@ class Spread:
             return traced.lower(), traced.out_info
 
     def _first(self, share: Any, made: Any, name: str, found: Kept | None, lowered: Any) -> tuple[Any, Kept | None]:
-        """The program on the first device, and as it is kept."""
+        """The program on the first device, and in the form in which it is kept; `None` if it cannot be kept."""
         loaded = None if found is None else load(found, share, _device(share))
         if loaded is not None:
             return loaded, found
@@ -98,7 +99,7 @@ class Spread:
         return compiled, packed
 
     def _on(self, share: Any, first: Future[Any]) -> Any:
-        """The program on the device of a share."""
+        """The program on the device that holds a share."""
         compiled, packed = first.result()
         if _device(share) in next(iter(jax.tree.leaves(compiled.input_shardings))).device_set:
             return compiled
@@ -113,18 +114,20 @@ class Spread:
 
 
 def on_one_device(
-    function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...] = (), identity: str | None = None
-) -> Any:
-    """What a function makes of its arguments, pytrees of arrays, and of `static` values behind them; compiled once for
-    each structure and each choice of these, and kept on disk. `identity` says in words what the arguments hold beside
-    arrays; None where that is not known."""
+    function: Callable[..., PyTree], *arguments: PyTree, static: tuple[Any, ...] = (), identity: str | None = None
+) -> PyTree:
+    """The value of a function of `arguments`, which are pytrees of arrays, and of `static` values after them.
+
+    It is compiled once for each structure of the arguments and each choice of the static values, and kept on disk.
+    `identity` says in words what the arguments hold besides arrays; None if that cannot be said.
+    """
     return program_for(function, *arguments, static=static, identity=identity)(*arguments)
 
 
 def program_for(
-    function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...] = (), identity: str | None = None
-) -> Callable[..., Any]:
-    """The compiled program behind `on_one_device`, for arguments of these shapes."""
+    function: Callable[..., PyTree], *arguments: PyTree, static: tuple[Any, ...] = (), identity: str | None = None
+) -> Callable[..., PyTree]:
+    """The compiled program that `on_one_device` calls for arguments of these shapes."""
     found, structure = jax.tree_util.tree_flatten_with_path(arguments)
     leaves = [leaf for _, leaf in found]
     if identity is not None:  # programs are kept without their arguments' names
@@ -148,7 +151,7 @@ def _whole(function: Callable[..., Any], structure: Any, static: tuple[Any, ...]
 
 
 def named(role: str, identity: str | None) -> str | None:
-    """The identity of a program that plays this role for something of this identity."""
+    """The identity of a program with this role, made of something with this identity."""
     return None if identity is None else f"{role}: {identity}"
 
 
@@ -158,15 +161,15 @@ def _device(share: Any) -> jax.Device:
 
 
 def _signature(share: Any) -> Any:
-    """What a compiled program depends on: shapes and types of every array, in their places."""
+    """What a compiled program depends on: the structure of its arguments, with shape and type of every array."""
     leaves, structure = jax.tree.flatten(share)
     return structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
-def place(tree: Any, count: int | None = None) -> Parts:
-    """Copies of arrays, laid out over the local devices, or the first `count` of them, along their leading axis.
+def place(tree: PyTree, count: int | None = None) -> Parts:
+    """Copies of arrays, divided along their leading axis over the local devices, or over the first `count` of them.
 
-    Without the copy, a device that shares the host's memory would see what the host writes there afterwards.
+    Without the copy, a device that shares the host's memory would see what the host writes there later.
     """
     devices = jax.local_devices()[:count]
 
@@ -178,16 +181,16 @@ def place(tree: Any, count: int | None = None) -> Parts:
     return [jax.device_put(part, device) for part, device in zip(parts, devices, strict=True)]
 
 
-def gather(parts: Parts) -> Any:
-    """Parts put together again along the leading axis, as NumPy arrays; waits for the devices."""
+def gather(parts: Parts) -> PyTree:
+    """The parts joined along the leading axis, as NumPy arrays; waits for the devices."""
     return jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *parts)
 
 
-FEW = 64  # items that take less time than it takes to load a quick program on another device
+FEW = 64  # items that one device computes faster than another device loads the program
 
 
 def devices_for(count: int, width: int) -> int:
-    """How many devices it takes to have `count` items at once, with `width` on each, as far as there are so many."""
+    """The number of devices that hold `count` items with `width` on each, at most the number of local devices."""
     return max(1, min(jax.local_device_count(), -(-count // width)))
 
 
@@ -209,9 +212,9 @@ class Batches(NamedTuple):
 def stream(
     program: Spread,
     batches: Batches,
-    arguments: Callable[[Int[np.ndarray, " batch"]], tuple[Any, ...]],
+    arguments: Callable[[Int[np.ndarray, " batch"]], tuple[PyTree, ...]],
     stop: Stop | None = None,
-) -> Iterator[tuple[Int[np.ndarray, " batch"], Any]]:
+) -> Iterator[tuple[Int[np.ndarray, " batch"], PyTree]]:
     """Indices of each batch, and what the program makes of their `arguments`, as NumPy arrays. The devices are kept one
     batch ahead; ends early after a wish to stop."""
     ahead = None
@@ -226,6 +229,6 @@ def stream(
         yield ahead[0], gather(ahead[1])
 
 
-def take(tree: Any, index: Int[np.ndarray, " chosen"]) -> Any:
+def take(tree: PyTree, index: Int[np.ndarray, " chosen"]) -> PyTree:
     """The items at these indices of the leading axis of every array."""
     return jax.tree.map(lambda array: np.asarray(array)[index], tree)

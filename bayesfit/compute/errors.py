@@ -1,4 +1,4 @@
-"""The errors a user can meet: one line that says where, what was found, what was expected, and what to do."""
+"""The errors that a user can meet: one line that says where, what was found, what was expected, and what to do."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class BayesfitError(Exception):
     """Base of all errors that bayesfit raises on purpose; its text is one line.
 
     Attributes:
-        file, field, bin: where the fault is, each None where it does not apply.
-        remedy: what to do about it.
+        file, field, bin: where the fault is; each None if it does not apply.
+        remedy: what to do about it; None if there is nothing to say.
     """
 
     def __init__(
@@ -32,7 +32,8 @@ class BayesfitError(Exception):
 
 
 class BayesfitWarning(UserWarning):
-    """What a user should look at though the work goes on, in one line; the command line prints no other warnings."""
+    """Something that a user should look at although the work goes on, in one line. The command line prints no other
+    warnings."""
 
 
 class InputError(BayesfitError, ValueError):
@@ -52,7 +53,7 @@ class ResultError(BayesfitError, ValueError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A remedy that names the nearest known name, or lists them all."""
+    """A remedy that names the known name nearest to this one, or lists all known names."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if close:

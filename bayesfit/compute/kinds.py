@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import xarray as xr
 
@@ -35,8 +35,8 @@ IN_CURVES_PLACE: dict[Kind, str] = {
 LONGEST = 40  # characters of a value that is repeated in a message
 
 
-def kind_of(given: Any) -> Kind:
-    """The kind of an object, as far as bayesfit knows kinds."""
+def kind_of(given: object) -> Kind:
+    """The kind of an object: one of bayesfit's own, a path, a list, or "other"."""
     if isinstance(given, xr.DataTree):
         if "posterior" not in given.children:
             return "tree"
@@ -48,35 +48,36 @@ def kind_of(given: Any) -> Kind:
     return "list" if isinstance(given, list | tuple) else "other"
 
 
-def in_words(given: Any) -> str:
-    """What an object is: its kind where bayesfit knows it, a short value itself, else its type."""
+def in_words(given: object) -> str:
+    """What an object is, in words: its kind if it is one of bayesfit's own, else its value if that is short, else its
+    type."""
     kind = kind_of(given)
     if kind in WORDS:
         return WORDS[kind]
-    if kind == "list":
+    if isinstance(given, list | tuple):
         return f"a {type(given).__name__} of {len(given)}"
     value = repr(str(given) if kind == "path" else given)
     return value if len(value) <= LONGEST and "\n" not in value else f"a {type(given).__name__}"
 
 
-def expect_curves(given: Any, field: str = "curves") -> None:
-    """Refuse what is no Dataset where curves are needed.
+def expect_curves(given: object, field: str = "curves") -> None:
+    """Refuse anything but a Dataset where curves are needed.
 
     Raises:
         InputError: says what was given.
     """
     if isinstance(given, xr.Dataset):
         return
-    known = {**IN_CURVES_PLACE, "path": f"Read it first: bayesfit.read({str(given)!r})"}
+    remedies = {**IN_CURVES_PLACE, "path": f"Read it first: bayesfit.read({str(given)!r})"}
     raise InputError(
         f"got {in_words(given)}, expected curves as bayesfit.read or bayesfit.curves returns them",
         field=field,
-        remedy=known.get(kind_of(given)),
+        remedy=remedies.get(kind_of(given)),
     )
 
 
-def expect_table(given: Any, field: str) -> None:
-    """Refuse what is no table, name to value; None stands for an empty one.
+def expect_table(given: object, field: str) -> None:
+    """Refuse anything but a mapping of names to values; None stands for an empty one.
 
     Raises:
         SettingsError: says what was given.
@@ -86,8 +87,8 @@ def expect_table(given: Any, field: str) -> None:
         raise SettingsError(f"got {in_words(given)}, expected a table by name", field=field, remedy=remedy)
 
 
-def expect_path(given: Any, field: str = "path") -> None:
-    """Refuse what is no path.
+def expect_path(given: object, field: str = "path") -> None:
+    """Refuse anything but a path.
 
     Raises:
         SettingsError: says what was given.
@@ -97,8 +98,8 @@ def expect_path(given: Any, field: str = "path") -> None:
         raise SettingsError(f"got {in_words(given)}, expected the path of a file", field=field, remedy=remedy)
 
 
-def expect_result(given: Any, *kinds: Kind, field: str = "result", remedies: dict[Kind, str] | None = None) -> None:
-    """Refuse what is no result of one of these kinds; `remedies` say what to do with some others.
+def expect_result(given: object, *kinds: Kind, field: str = "result", remedies: dict[Kind, str] | None = None) -> None:
+    """Refuse anything but a result of one of these kinds; `remedies` say what to do with results of other kinds.
 
     Raises:
         ResultError: says what was given.
@@ -106,6 +107,6 @@ def expect_result(given: Any, *kinds: Kind, field: str = "result", remedies: dic
     kind = kind_of(given)
     if kind in kinds:
         return
-    known = {**IN_RESULT_PLACE, "path": f"Load it first: bayesfit.load({str(given)!r})", **(remedies or {})}
+    remedies = {**IN_RESULT_PLACE, "path": f"Load it first: bayesfit.load({str(given)!r})", **(remedies or {})}
     expected = " or ".join(WORDS[kind] for kind in kinds)
-    raise ResultError(f"got {in_words(given)}, expected {expected}", field=field, remedy=known.get(kind))
+    raise ResultError(f"got {in_words(given)}, expected {expected}", field=field, remedy=remedies.get(kind))

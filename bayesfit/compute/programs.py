@@ -1,10 +1,10 @@
-"""Compiled programs, kept on disk and moved between devices: to compile takes longer than to sample, and is done once
+"""Compiled programs, kept on disk and moved between devices. Compiling takes longer than sampling, so it is done once
 for all runs and all devices.
 
-A program is kept under a hash of all that it is made of: what its maker says of it, or, where that is not known, its
-text as it was traced; the shapes of its arguments, every source file of the package, the versions of the libraries and
-the processor. They lie in `bayesfit/programs` under XDG_CACHE_HOME (~/.cache by default), or in the folder that
-BAYESFIT_CACHE names; none is kept where that is empty.
+A program is kept under a hash of everything that it depends on: its identity as its maker states it, or else the text
+of the traced program; the shapes of its arguments, every source file of the package, the versions of the libraries and
+the processor. The files are in `bayesfit/programs` under XDG_CACHE_HOME (~/.cache by default), or in the folder that
+BAYESFIT_CACHE names; if BAYESFIT_CACHE is empty, nothing is kept.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import pickle
 import platform
 import tempfile
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -24,28 +25,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import serialize_executable
+from jaxtyping import PyTree
 
 DIGEST = hashlib.sha256().digest_size
-MOST_KEPT = 200  # files; the oldest go first
+MOST_KEPT = 200  # files; the oldest are deleted first
 LIBRARIES = ("jax", "jaxlib", "numpyro", "optimistix", "equinox", "lineax", "interpax", "numpy")
 
 
 class Kept(NamedTuple):
-    """A compiled program that may be loaded on any device: the shapes of what it returns, and its `code`."""
+    """A compiled program that can be loaded on any device: the structure of what it returns (`made`), and its
+    `code`."""
 
-    made: Any
+    made: PyTree
     code: bytes
 
 
 def folder() -> Path | None:
-    """Where programs are kept; None where they are not."""
+    """The folder in which programs are kept; None if they are not kept."""
     if (named := os.environ.get("BAYESFIT_CACHE")) is not None:
         return Path(named) if named else None
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesfit" / "programs"
 
 
-def key(identity: str, arguments: Any, options: Any) -> str:
-    """The hash under which a program is kept, that is made of what `identity` says, for arguments of these shapes."""
+def key(identity: str, arguments: PyTree, options: Mapping[str, Any] | None) -> str:
+    """The hash under which a program of this identity is kept, for arguments of these shapes."""
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
     return hashlib.sha256(repr((identity, str(structure), shapes, options, _makers())).encode()).hexdigest()
@@ -53,7 +56,7 @@ def key(identity: str, arguments: Any, options: Any) -> str:
 
 @lru_cache(maxsize=1)
 def _makers() -> str:
-    """The libraries' versions, the machine, and a hash of the package's own sources."""
+    """The versions of the libraries, the machine, and a hash of the sources of this package."""
     versions = [f"{name} {version(name)}" for name in LIBRARIES]
     root = Path(__file__).parents[1]
     sources = sorted(path for folder in (root, *root.iterdir()) for path in folder.glob("*.py"))
@@ -62,7 +65,7 @@ def _makers() -> str:
 
 
 def _processor() -> str:
-    """The processor's name and abilities, as far as the system tells."""
+    """The name of the processor and its abilities, or as much as the system tells of them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -71,19 +74,20 @@ def _processor() -> str:
 
 
 def read(name: str) -> Kept | None:
-    """The program kept under this name; None where there is none, or not as it was written."""
+    """The program kept under this name; None if there is none, or if the file was damaged."""
     where = folder()
     try:
         content = b"" if where is None else (where / name).read_bytes()
         if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
             return None
         return Kept(*pickle.loads(content[DIGEST:]))
-    except Exception:  # whatever is wrong with it, it is made anew
+    except Exception:  # whatever is wrong with the file, the program is compiled again
         return None
 
 
 def write(name: str, program: Kept) -> None:
-    """Put a program in its place whole, behind its hash; a folder that cannot be written to keeps nothing."""
+    """Keep a program under this name, behind a hash of its content. It is written to a temporary file and then renamed,
+    so that no other process reads half of it. Without permission to write, nothing is kept."""
     where = folder()
     if where is None:
         return
@@ -100,44 +104,45 @@ def write(name: str, program: Kept) -> None:
         return
 
 
-def pack(compiled: jax.stages.Compiled, made: Any) -> Kept | None:
-    """A compiled program, ready to be kept or moved; None where this JAX cannot do that."""
+def pack(compiled: jax.stages.Compiled, made: PyTree) -> Kept | None:
+    """A compiled program in a form that can be kept or moved; None if this version of JAX cannot do that."""
     if jax.config.jax_compilation_cache_dir:
-        return None  # what JAX has read from its own cache cannot be written again
+        return None  # a program that JAX has read from its own cache cannot be serialised
     try:
         return Kept(made, serialize_executable.serialize(compiled)[0])
-    except Exception:  # what is asked of JAX here is experimental; the program is then compiled wherever it is needed
+    except Exception:  # this part of JAX is experimental; if it fails, the program is compiled wherever it is needed
         return None
 
 
 @lru_cache(maxsize=1)
 def _link_linear_algebra() -> None:
-    """JAX looks for the addresses of LAPACK's routines when it lowers a call of one, not when it loads a program."""
+    """Make JAX look up the addresses of LAPACK's routines, which it does when it lowers a call of one of them, but not
+    when it loads a program that calls them."""
     jax.jit(jnp.linalg.cholesky).lower(jnp.eye(1))
 
 
-def load(program: Kept, arguments: tuple[Any, ...], device: jax.Device) -> jax.stages.Compiled | None:
-    """A kept program as it runs on a device, for arguments of the shapes that it was made for; None where this JAX
-    cannot do that."""
+def load(program: Kept, arguments: tuple[PyTree, ...], device: jax.Device) -> jax.stages.Compiled | None:
+    """A kept program, loaded on a device, for arguments of the shapes that it was compiled for; None if this version of
+    JAX cannot do that."""
     _link_linear_algebra()
     try:
         executable, shapes, only_positions = _Mover(program.code, device).load()
         inputs = jax.tree.unflatten(jax.tree.structure((arguments, {})), shapes)
         outputs = jax.tree.structure(program.made)
         return jax.stages.Compiled(executable.load(), [], inputs, outputs, no_kwargs=only_positions)
-    except Exception:  # as above
+    except Exception:  # experimental, as in `pack`
         return None
 
 
 class _Mover(pickle.Unpickler):
-    """Reads what `serialize_executable.serialize` wrote, with one device in the place of the one it was made for."""
+    """Reads what `serialize_executable.serialize` has written, and replaces the device that it was compiled for."""
 
     def __init__(self, code: bytes, device: jax.Device) -> None:
         super().__init__(io.BytesIO(code))
         self.device = device
 
     def persistent_load(self, pid: Any) -> Any:
-        """What stands for a device, its client or its executable."""
+        """The object that a reference in the pickle stands for: a device, its client, or an executable."""
         from jax._src.compiler import get_compile_options
 
         if pid[0] != "exec":

@@ -11,7 +11,7 @@ from bayesfit.compute.work import Progress, Report
 
 @contextmanager
 def progress_bar(show: bool) -> Iterator[Report]:
-    """A function to report progress to; silent unless `show`."""
+    """A function that progress is reported to; it draws a bar if `show`, and nothing else."""
     if not show:
         yield lambda progress: None
         return

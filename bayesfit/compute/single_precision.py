@@ -1,4 +1,4 @@
-"""Which numbers single precision holds; results are kept in it where it holds all of a variable."""
+"""Which numbers single precision can hold. Results are saved in it, except variables that do not fit into it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What every long stage shares: progress reported, and a wish to stop that is looked for between chunks of work."""
+"""What every long stage has in common: it reports progress, and between chunks of work it looks whether it shall
+stop."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ from typing import Any
 
 @dataclass
 class Progress:
-    """How far the work is: bins done of all, draws that every chain under way has of those wanted, worst R-hat of the
-    bins last looked at, divergences among kept draws, seconds left, the share of the stage that is done, and the name
-    of the dataset where there are several."""
+    """How far the work is.
+
+    `bins_done` of `bins` are done, and each chain at work has made `draws_done` of `draws` draws. `worst_rhat` is the
+    worst R-hat of the bins that were assessed last, `divergences` counts those among the kept draws. `share` is the
+    part of the stage that is done, from 0 to 1, and `dataset` the name of the dataset if there are several."""
 
     stage: str
     bins: int
@@ -32,7 +35,7 @@ Report = Callable[[Progress], None]
 
 
 class Stop:
-    """Set by the first Ctrl-C (or SIGTERM); the second one raises."""
+    """Whether the user has asked to stop, by Ctrl-C or SIGTERM."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -40,7 +43,8 @@ class Stop:
 
 @contextmanager
 def stop_on_signal() -> Iterator[Stop]:
-    """Turn the first SIGINT or SIGTERM into a wish to stop at the next chunk; only in the main thread."""
+    """The first SIGINT or SIGTERM asks the work to stop after the current chunk; the second one raises
+    KeyboardInterrupt. Outside the main thread, signals are left alone."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

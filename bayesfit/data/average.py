@@ -1,13 +1,14 @@
-"""Repeats of one measurement averaged into one dataset, those that differ from the others left out.
+"""Repeats of one measurement averaged into one dataset, without the repeats that differ from the others.
 
-The rule. In each bin, every repeat's curve is compared with the pointwise median of all: its distance is the root mean
-square deviation over its valid points, each in units of the deviations that repeats typically have at that delay and
-its neighbours. Stated errors play no part, since they can be wrong a thousandfold, and neither does any fit. A curve is
-left out where its distance, over the median distance of all repeats, exceeds what all but a share `level` of good
-repeats stay below. That limit is found by simulation (a Monte Carlo test: Besag & Diggle, Appl. Stat. 26, 327 (1977)),
-for as many repeats of normal noise that is as alike from repeat to repeat as theirs: part of it white, part of it
-moving whole curves, as few speckles or a drift of the intensity do. How alike is told by the squared cosines between
-differences of repeats, from which the curve that they have in common drops out.
+The rule. In each bin, the curve of every repeat is compared with the pointwise median of all repeats. Its distance is
+the root mean square of its deviations from the median over its valid points, where each deviation is divided by the
+typical size that deviations have at that delay and its neighbours. Stated errors are not used, since they can be wrong
+a thousandfold, and neither is any fit. A curve is left out if its distance, divided by the median distance of all
+repeats, exceeds a limit. The limit is what a share `level` of good repeats exceeds. It is found by simulation (a Monte
+Carlo test: Besag & Diggle, Appl. Stat. 26, 327 (1977)) of the same number of repeats of normal noise. One part of this
+noise is white, and one part moves whole curves, as few speckles or a drift of the intensity do. The share of the second
+part is estimated from the squared cosines of the angles between differences of repeats; in these differences the curve
+that the repeats have in common cancels.
 
 Since the limit is above 1, fewer than half of the repeats can be left out of a bin; of two repeats neither can, and of
 three only one that is far off.
@@ -38,12 +39,12 @@ Array = np.ndarray
 
 LEVEL = 1e-3
 WINDOW = 9  # delays over which the variance between repeats is averaged
-COUNTED = 100  # deviations that a scale is the median of
+COUNTED = 100  # deviations of which a typical size is the median
 FEWEST = 3  # repeats that can be compared
-ENOUGH = 8  # repeats whose scatter says more of the errors than what is stated
-SIMULATED = 100_000  # curves, for the limit
+ENOUGH = 8  # repeats from which on their scatter, and not the stated errors, gives the errors of the average
+SIMULATED = 100_000  # curves that are simulated for a limit
 QUADRUPLES = 500
-POINTS = 48  # of a simulated curve
+POINTS = 48  # delays of a simulated curve
 SHARES = np.array([0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0])  # of noise in one mode
 
 
@@ -56,24 +57,25 @@ def average(
 ) -> xr.Dataset:
     """Average repeats of one measurement, bin by bin, without those that differ from the others.
 
-    A repeat's curve is left out of a bin where its distance from the pointwise median of all repeats, over the
-    median distance, is larger than that of all but a share `level` of good repeats (the rule stands at the top of
-    `data/average.py`). The average is the plain mean over the repeats that are valid at a delay. Its `g2_err` comes
-    from the scatter of the repeats, their variance averaged over nine neighbouring delays, in bins where 8 repeats
-    or more are used; from the stated errors elsewhere. A dataset that is a copy of another one, or an average of
-    others, as an instrument writes it beside them, is none of the repeats (see `bayesfit/data/copies.py`);
+    The curve of a repeat is left out of a bin if its distance from the pointwise median of all repeats, divided by the
+    median distance, is larger than that of all but a share `level` of good repeats (the rule is explained at the top of
+    `data/average.py`). The average is the plain mean over the repeats that are valid at a delay. In bins where 8 or
+    more repeats are used, its `g2_err` comes from the scatter of the repeats, whose variance is averaged over nine
+    neighbouring delays; in other bins it comes from the stated errors. A dataset that is a copy of another one, or an
+    average of others that the instrument has written, is not counted as a repeat (see `bayesfit/data/copies.py`);
     `attrs["repeats_left_out"]` names it.
 
     Args:
         repeats: what `bayesfit.read` or `bayesfit.curves` returned, of the same bins and delays.
-        level: share of good curves that may be left out by mistake; 0: none is ever left out.
-        whole: leave a repeat out of all bins where it is left out of more than half.
-        names: of the repeats; by default those of their files.
+        level: share of good curves that may be left out by mistake; with 0, none is ever left out.
+        whole: whether to leave a repeat out of all bins if it is left out of more than half of them.
+        names: names of the repeats; by default those of their files.
 
     Returns:
-        Dataset as `bayesfit.curves` gives it, with `repeats_used` (q_bin), `repeats_valid` (q_bin, tau: how many the
-        mean is of), and for each repeat (repeat, q_bin) its `distance` over the median one, NaN where there are fewer
-        than 3, the `limit` (q_bin) and whether it `was_used`. Counts of masked points are sums over the repeats used.
+        Dataset as `bayesfit.curves` gives it. In addition, `repeats_used` (q_bin) and `repeats_valid` (q_bin, tau) are
+        the numbers of repeats in the average; `distance` (repeat, q_bin) is the distance of each repeat over the median
+        one, NaN if fewer than 3 can be compared; `limit` (q_bin) is its limit, and `was_used` (repeat, q_bin) says
+        whether the repeat is part of the average. Counts of masked points are sums over the repeats used.
 
     Raises:
         InputError: bins, delays or kinds of data differ; names the file. SettingsError: an impossible level or name.
@@ -98,7 +100,7 @@ def average(
 
 
 def _of_repeats(repeats: list[xr.Dataset], labels: Array, level: float, whole: bool) -> xr.Dataset:
-    """The average of repeats that are measurements of their own."""
+    """The average of repeats, none of which is a copy or an average of others."""
     g2, _, valid = _points(repeats)
     compared = [_distances(np.where(valid[:, bin], g2[:, bin], np.nan)) for bin in range(g2.shape[1])]
     distance = np.stack([one for one, _ in compared], axis=1)
@@ -123,8 +125,9 @@ def _check_delays(repeats: Sequence[xr.Dataset]) -> None:
 
 
 def _distances(g2: Array) -> tuple[Array, float]:
-    """Distance of each repeat from the median over the median distance (repeat,), and how many independent points the
-    curves of a bin (repeat, tau) have; NaN where fewer than 3 repeats can be compared."""
+    """For the curves of one bin (repeat, tau): the distance of each repeat from the median, divided by the median
+    distance (repeat,), and the mean squared cosine between differences of repeats; NaN if fewer than 3 repeats can be
+    compared."""
     whole = np.full(len(g2), np.nan)
     some = np.isfinite(g2).any(axis=1)
     g2 = g2[:, np.isfinite(g2).sum(axis=0) >= FEWEST]
@@ -136,21 +139,24 @@ def _distances(g2: Array) -> tuple[Array, float]:
     distance = np.sqrt(np.nanmean(scaled**2, axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):  # repeats that are copies of each other
         whole[some] = np.where(distance > 0, distance / np.median(distance), 0.0)
-    return whole, _alike(np.nan_to_num(scaled))
+    return whole, _squared_cosine(np.nan_to_num(scaled))
 
 
 def _scale(deviation: Array) -> Array:
-    """Typical size of deviations (repeat, tau) at each delay and so many neighbours that some 100 count: their median
-    absolute value."""
+    """Typical size of the deviations (repeat, tau) at each delay: the median absolute value of some 100 deviations, at
+    this delay and its neighbours."""
     half = min(-(-COUNTED // (2 * len(deviation))), deviation.shape[1])
     padded = np.pad(np.abs(deviation), ((0, 0), (half, half)), constant_values=np.nan)
     size = np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, 2 * half + 1, axis=1), axis=(0, 2))
     return np.maximum(size, 1e-9 * np.nanmax(np.abs(deviation)) + np.finfo(float).tiny)
 
 
-def _alike(scaled: Array) -> float:
-    """Mean squared cosine between differences of two pairs of repeats, from deviations (repeat, tau). Pairs that have
-    none in common where there are 4 repeats or more; of 3 they share one, which errs to the safe side."""
+def _squared_cosine(scaled: Array) -> float:
+    """Mean squared cosine of the angle between the differences of two pairs of repeats, from deviations (repeat, tau).
+
+    With 4 repeats or more, the two pairs have no repeat in common. With 3 they share one, which makes the result too
+    large and the limit too high: the safe side.
+    """
     one, other, third, fourth = _quadruples(len(scaled))
     gram = scaled @ scaled.T
     length = np.diag(gram)
@@ -162,19 +168,20 @@ def _alike(scaled: Array) -> float:
 
 @lru_cache(maxsize=64)
 def _quadruples(repeats: int) -> Array:
-    """Sets of four of so many repeats, drawn with a fixed seed; (4, set). Of 3 repeats the first is taken twice."""
+    """Sets of four of this number of repeats, drawn with a fixed seed; (4, set). Of 3 repeats, one is taken twice."""
     order = np.argsort(np.random.default_rng(0).random((QUADRUPLES, repeats)), axis=1)
     return order[:, :4].T if repeats > FEWEST else order[:, [0, 1, 0, 2]].T
 
 
-def _shares(alike: list[float]) -> list[float]:
-    """Share of the noise in one mode that each bin's limit is for, one of `SHARES`, from mean squared cosines.
+def _shares(squared_cosines: list[float]) -> list[float]:
+    """The share of the noise that moves whole curves, for which the limit of each bin is simulated: one of `SHARES`,
+    from the mean squared cosines of the bins.
 
-    Noise of which a share p moves whole curves and the rest is white has squared cosines of p^2 on average. Since few
-    repeats tell them poorly, the larger one of the bin's own and of the mean over all bins counts, and p^(1/2) instead
-    of p.
+    If this share of the variance is p and the rest is white, the squared cosines are p^2 on average. A few repeats
+    determine them poorly. Therefore the larger of the bin's own value and of the mean over all bins is taken, and then
+    p^(1/2) instead of p.
     """
-    own = np.array(alike)
+    own = np.array(squared_cosines)
     pooled = np.nanmean(own) if np.isfinite(own).any() else 1.0
     share = np.fmin(np.fmax(own, pooled), 1.0) ** 0.25
     return SHARES[np.minimum(np.searchsorted(SHARES, share - 1e-9), SHARES.size - 1)].tolist()
@@ -182,8 +189,8 @@ def _shares(alike: list[float]) -> list[float]:
 
 @lru_cache(maxsize=1024)
 def distance_limit(repeats: int, share: float, level: float) -> float:
-    """The distance over the median one that a share `level` of good curves exceeds, among so many repeats of normal
-    noise of which this share of the variance moves whole curves; by simulation, with a fixed seed."""
+    """The distance, divided by the median one, that a share `level` of good curves exceeds. It is simulated, with a
+    fixed seed, for this number of repeats of normal noise, of whose variance the given `share` moves whole curves."""
     if level == 0.0 or repeats < FEWEST:
         return np.inf
     rng = np.random.default_rng(0)
@@ -199,7 +206,7 @@ def distance_limit(repeats: int, share: float, level: float) -> float:
 
 
 def _averaged(repeats: list[xr.Dataset], labels: Array, distance: Array, limit: Array, used: Array) -> xr.Dataset:
-    """The record of the average over the repeats that are `used` (repeat, q_bin)."""
+    """The dataset that is the average over the repeats which are `used` (repeat, q_bin)."""
     g2, g2_err, valid = _points(repeats)
     taken = valid & used[:, :, None]
     count = taken.sum(axis=0)
@@ -231,7 +238,7 @@ def _averaged(repeats: list[xr.Dataset], labels: Array, distance: Array, limit: 
 
 
 def _masked(repeats: list[xr.Dataset], name: str, used: Array) -> tuple[str, Array, dict[str, str]]:
-    """Points of each bin that are masked for one cause, in all the repeats that are used."""
+    """The number of points of each bin that are masked for one cause, summed over the repeats that are used."""
     counts = np.stack([data[name].values for data in repeats])
     return "q_bin", (counts * used).sum(axis=0), {"long_name": f"{MASKED[name]} (sum over repeats)"}
 
@@ -247,8 +254,8 @@ def _over(total: Array, count: Array) -> Array:
 
 
 def _variance(deviation: Array, count: Array) -> Array:
-    """Variance between repeats (q_bin, tau): squares of deviations (repeat, q_bin, tau) from the mean, over degrees of
-    freedom, each summed over a delay and its neighbours; NaN where there is no freedom."""
+    """Variance between repeats (q_bin, tau), from their deviations (repeat, q_bin, tau) from the mean: the sum of
+    squares over the degrees of freedom, both summed over a delay and its neighbours; NaN without degrees of freedom."""
     half = WINDOW // 2
 
     def summed(array: Array) -> Array:
@@ -260,7 +267,7 @@ def _variance(deviation: Array, count: Array) -> Array:
 
 
 def _in_words(labels: Array, used: Array) -> str:
-    """Which repeats are left out, of which bins."""
+    """Which repeats are left out of which bins, in words."""
     parts = []
     for label, row in zip(labels, used, strict=True):
         bins = np.flatnonzero(~row)

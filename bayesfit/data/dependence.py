@@ -1,23 +1,25 @@
-"""Bins whose noise is not independent: one measurement counted twice, or fluctuations that bins share.
+"""Finds bins whose noise is not independent: one measurement counted twice, or fluctuations that bins share.
 
-A joint fit and a law take the noise of different bins as independent. Where it is not, as of two columns of the same
-light, or of an average beside its repeats, what the bins have in common is stated too narrowly.
+A joint fit and a law assume that the noise of different bins is independent. If it is not, as for two columns that saw
+the same light, or for an average beside its repeats, the intervals of what the bins have in common are too narrow.
 
-The test looks at the data alone, at bins that have delays in common:
+The test uses the data alone, and compares bins that have delays in common:
 
-1. A bin's noise is what is left of its curve after a cubic regression spline in the logarithm of the delay, with as
-   many terms as generalised cross-validation takes (Craven & Wahba, Numer. Math. 31, 377 (1979)), each point over the
-   median absolute value of its neighbours. Stated errors only weigh the points, since they can be wrong a thousandfold.
-2. The correlation r of two bins' noise, over the n delays they have in common, has under independence the variance
-   1 / m with m = n / (1 + 2 sum_k a_k b_k), a_k and b_k being the autocorrelations of either at a lag of k points
-   (Bartlett, J. R. Stat. Soc. 98, 536 (1935)). So z = artanh(r) (m - 3)^(1/2) is close to a standard normal deviate.
-3. Real noise is not quite stationary, so that z scatters more. It is divided by the spread of all negative z, which
-   bins that depend on each other do not reach (an empirical null: Efron, J. Am. Stat. Assoc. 99, 96 (2004)), and by
-   `LEAST_SPREAD` at least.
-4. Pairs are called by the step-up rule of Benjamini & Hochberg (J. R. Stat. Soc. B 57, 289 (1995)) with a share
-   `LEVEL` of false ones, one-sided: of a dataset whose bins are all independent, this share is called.
+1. The noise of a bin is what remains of its curve after a cubic regression spline in the logarithm of the delay, whose
+   number of terms is chosen by generalised cross-validation (Craven & Wahba, Numer. Math. 31, 377 (1979)). Each point
+   is divided by the median absolute value of its neighbours. Stated errors serve only as weights of the points, since
+   they can be wrong a thousandfold.
+2. Let r be the correlation of the noise of two bins over the n delays that they have in common. If the bins are
+   independent, its variance is 1 / m with m = n / (1 + 2 sum_k a_k b_k), where a_k and b_k are the autocorrelations of
+   the two at a lag of k points (Bartlett, J. R. Stat. Soc. 98, 536 (1935)). So z = artanh(r) (m - 3)^(1/2) is close to
+   a standard normal deviate.
+3. Real noise is not quite stationary, so z scatters more. Therefore it is divided by the spread of all negative z, to
+   which dependent bins do not contribute (an empirical null: Efron, J. Am. Stat. Assoc. 99, 96 (2004)), or by
+   `LEAST_SPREAD` if that is larger.
+4. Pairs are called dependent by the one-sided step-up rule of Benjamini & Hochberg (J. R. Stat. Soc. B 57, 289 (1995))
+   with a false discovery rate `LEVEL`: if all bins are independent, any pair is called with this probability.
 
-Noise that is slower than the spline is not seen, nor is that of bins without a delay in common.
+The test does not see noise that varies more slowly than the spline, nor bins that have no delay in common.
 """
 
 from __future__ import annotations
@@ -40,39 +42,39 @@ from bayesfit.data.curves import by_bin
 Array = np.ndarray
 
 LEVEL = 0.01
-LEAST_SPREAD = 1.2  # as independent bins of real light scattering have
+LEAST_SPREAD = 1.2  # of z, for independent bins of real light scattering
 FEWEST = 12  # delays in common
-TERMS = (6, 9, 13, 19, 28, 41, 60)  # of a spline, at most a third of the points
-NEIGHBOURS = 8  # on either side, of which the size of the noise is told
+TERMS = (6, 9, 13, 19, 28, 41, 60)  # of a spline; at most a third of the number of points
+NEIGHBOURS = 8  # on either side, from which the size of the noise is estimated
 LAGS = 10
-LARGEST = 4.5  # typical sizes at which noise is cut off, so that no single point tells
-LEAST_NOISE = 1e-4  # of a curve's range; below, a spline's own error might be taken for noise
-TOO_NARROW = 1.1  # factor from which a statement about all bins is not to be trusted
-SHOWN = 4  # groups that are named
+LARGEST = 4.5  # typical sizes at which noise is cut off, so that no single point decides
+LEAST_NOISE = 1e-4  # in units of the curve's range; less than that may be the error of the spline itself
+TOO_NARROW = 1.1  # factor from which on intervals of what all bins have in common are not to be trusted
+SHOWN = 4  # groups that a message names
 
 
 class Dependence(NamedTuple):
-    """Which bins are not independent: `correlation` (q_bin, q_bin), 0 for pairs that were not called."""
+    """Which bins are not independent: `correlation` (q_bin, q_bin), 0 for pairs that were not called dependent."""
 
     correlation: Array
     labels: tuple[str, ...]
 
     @property
     def groups(self) -> list[Array]:
-        """Places of bins that depend on each other, directly or through others."""
+        """Groups of bins, by their places, that depend on each other directly or through other bins."""
         count, group = connected_components(coo_array(self.correlation != 0), directed=False)
         places = [np.flatnonzero(group == number) for number in range(count)]
         return [own for own in places if own.size > 1]
 
     @property
     def too_narrow(self) -> float:
-        """How many times too narrow an interval of the mean over all bins is, were they of equal weight."""
+        """The factor by which an interval of the mean over all bins, with equal weights, is too narrow."""
         bins = len(self.correlation)
         return float(np.sqrt(1.0 + self.correlation.sum() / bins)) if bins else 1.0
 
     @property
     def words(self) -> str:
-        """The groups with their correlations, and the remedy; "" where all bins are independent."""
+        """The groups with their correlations, and the remedy; "" if all bins are independent."""
         if not self.groups:
             return ""
         named = [self._named(own) for own in self.groups[:SHOWN]]
@@ -83,8 +85,8 @@ class Dependence(NamedTuple):
         )
 
     def judged(self, verdict: str, reason: str) -> tuple[str, str]:
-        """The verdict and reason on what bins have in common, given those that know nothing of this: a misfit where
-        intervals are `TOO_NARROW`, and in any case named."""
+        """The verdict and reason on what bins have in common, from those that assume independence: a misfit if
+        intervals are too narrow by the factor `TOO_NARROW` or more. The reason names the bins in any case."""
         if not self.words:
             return verdict, reason
         if verdict in ("ok", "not_identified") and self.too_narrow > TOO_NARROW:
@@ -110,7 +112,7 @@ def dependence(curves: xr.Dataset) -> Dependence:
 
 
 def warned_of(curves: xr.Dataset, stacklevel: int) -> Dependence:
-    """As `dependence`, with a warning that names the bins; a `stacklevel` of 1 is the caller."""
+    """As `dependence`, with a warning that names the bins; at a `stacklevel` of 1 it points at the caller."""
     found = dependence(curves)
     if found.words:
         warnings.warn(found.words, BayesfitWarning, stacklevel=stacklevel + 1)
@@ -124,7 +126,7 @@ def noise_of(data: xr.Dataset) -> Float[np.ndarray, "q_bin tau"]:
 
 
 def _points(data: xr.Dataset) -> list[tuple[Array, ...]]:
-    """Of each bin the axis on which its curve is smooth, g2, weights, and which points count."""
+    """For each bin: the axis on which its curve is smooth, g2, the weights, and which points count."""
     tau = data.tau.values
     axis = np.log(np.where(tau > 0, tau, np.nan)) if data.attrs.get("delays", 1) else tau
     valid = data.valid.values & np.isfinite(axis)
@@ -133,7 +135,7 @@ def _points(data: xr.Dataset) -> list[tuple[Array, ...]]:
 
 
 def _noise(axis: Array, g2: Array, weight: Array, valid: Array) -> Array:
-    """What is left of one curve (tau,) after a spline; NaN where a point does not count, or the bin has no noise."""
+    """What remains of one curve (tau,) after a spline; NaN where a point does not count, or if the bin has no noise."""
     noise = np.full(g2.shape, np.nan)
     x, y, w = axis[valid], g2[valid], weight[valid]
     if np.unique(x).size < FEWEST:
@@ -150,20 +152,21 @@ def _noise(axis: Array, g2: Array, weight: Array, valid: Array) -> Array:
 
 
 def _spline(x: Array, y: Array, weight: Array, terms: int) -> Array:
-    """The weighted cubic regression spline with so many terms, knots at quantiles of x, at x."""
+    """The values at x of the weighted cubic regression spline with this number of terms and knots at quantiles of x."""
     basis = _basis(tuple(x.tolist()), terms)
     return basis @ np.linalg.lstsq(weight[:, None] * basis, weight * y, rcond=None)[0]
 
 
 @lru_cache(maxsize=64)
 def _basis(x: tuple[float, ...], terms: int) -> Array:
-    """The values of so many cubic B-splines (point, spline)."""
+    """The values of this number of cubic B-splines (point, spline)."""
     inner = np.quantile(x, np.linspace(0.0, 1.0, terms - 2)[1:-1])
     return BSpline.design_matrix(x, np.concatenate([[x[0]] * 4, inner, [x[-1]] * 4]), 3).toarray()
 
 
 def _in_typical_sizes(noise: Array) -> Array:
-    """Noise (q_bin, tau) over the median absolute value of it and its neighbours, cut off; 0 where there is none."""
+    """Noise (q_bin, tau) divided by the median absolute value of the point and its neighbours, and cut off at
+    `LARGEST`; 0 where there is none."""
     padded = np.pad(np.abs(noise), ((0, 0), (NEIGHBOURS, NEIGHBOURS)), constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * NEIGHBOURS + 1, axis=1)
     size = np.ma.median(np.ma.masked_invalid(windows), axis=2).filled(np.nan)
@@ -172,7 +175,8 @@ def _in_typical_sizes(noise: Array) -> Array:
 
 
 def _correlations(noise: Array) -> tuple[Array, Array]:
-    """Of each pair of bins the correlation (q_bin, q_bin), and how many independent points it is of."""
+    """For each pair of bins (q_bin, q_bin): the correlation, and the number of independent points that it is based
+    on."""
     counts = (noise != 0).astype(float)
     squares = noise**2
     scale = np.sqrt((squares @ counts.T) * (counts @ squares.T))
@@ -185,7 +189,7 @@ def _correlations(noise: Array) -> tuple[Array, Array]:
 
 
 def _called(found: Array, number: Array) -> Array:
-    """The correlations of pairs that are not independent; 0 for all others."""
+    """The correlations of pairs that are called dependent; 0 for all others."""
     one, other = np.nonzero(np.triu(number > 4.0, 1))
     called = np.zeros(found.shape)
     if not one.size:
@@ -200,7 +204,7 @@ def _called(found: Array, number: Array) -> Array:
 
 
 def _identical(data: xr.Dataset) -> Array:
-    """Which pairs of bins (q_bin, q_bin) hold the same numbers at the same delays, `FEWEST` of them or fewer."""
+    """Which pairs of bins (q_bin, q_bin) have the same valid delays, more than two, with equal values."""
     values = np.where(data.valid, data.g2, np.inf)
     _, same = np.unique(values, axis=0, return_inverse=True)
     some = data.valid.values.sum(axis=1) > 2
@@ -208,7 +212,7 @@ def _identical(data: xr.Dataset) -> Array:
 
 
 def _labels(data: xr.Dataset) -> tuple[str, ...]:
-    """The bins by number, and by the dataset they come from where there are several."""
+    """The names of the bins: their numbers, with the dataset that they come from if there are several."""
     numbers = [str(number) for number in data.q_bin.values.tolist()]
     if "source" not in data.coords:
         return tuple(numbers)
