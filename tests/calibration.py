@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import counted_curves
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -100,7 +101,9 @@ class Setting:
 
     def problem(self, data=None):
         """What the engine makes of it, for these curves, or for one of which nothing is known."""
-        if data is None:
+        if data is None and self.noise == "photons":
+            data = counted_curves.numbered(self.tau, np.ones((1, self.delays)), 0.1)
+        elif data is None:
             data = bayesfit.curves(self.tau, np.ones(self.delays), np.full(self.delays, self.error))
         return prepare(data, **self.options)
 
@@ -118,6 +121,8 @@ def simulate(setting, count, seed):
     and one saw no photon pair."""
     rng = np.random.default_rng(seed)
     tau = setting.tau
+    if setting.noise == "photons":
+        return simulate_counted(setting, count, rng)
     error = setting.error * rng.uniform(0.5, 2.0, (count, tau.size))
     unseen = rng.integers(tau.size, size=count)[:, None] == np.arange(tau.size)
     masked = rng.random(error.shape) < setting.masked
@@ -129,6 +134,26 @@ def simulate(setting, count, seed):
         g2[i] = np.where(valid, mean_curve(setting, values, tau) + noise, np.nan)
     g2[unseen] = error[unseen] = 0.0
     return Simulated(bayesfit.curves(tau, g2, error), truth)
+
+
+def simulate_counted(setting, count, rng):
+    """Curves of counted pairs, from few to many; some points of each are NaN."""
+    tau, counts = setting.tau, counted_curves.draw_counts(count, rng)
+    truth = prior_draws(setting, count, int(rng.integers(2**32)))
+    g2 = np.empty((count, tau.size))
+    for i in range(count):
+        values = {name: value[i] for name, value in truth.items()}
+        alone = values | {"contrast": 1.0, "baseline": 0.0}
+
+        def decay(delay, alone=alone):
+            known = mean_curve(setting, alone, np.maximum(np.ravel(delay), 1e-6 * tau[0])).reshape(np.shape(delay))
+            return np.where(delay > 0, known, 1.0)
+
+        matrix, pairs = counted_curves.correlation(tau, counts[i], decay, values)
+        mu = pairs * mean_curve(setting, values, tau)
+        g2[i] = counted_curves.draw_pairs(mu, pairs, matrix, values["dispersion"], rng) / pairs
+    g2[rng.random(g2.shape) < setting.masked] = np.nan
+    return Simulated(counted_curves.numbered(tau, g2, counts), truth)
 
 
 def prior_draws(setting, count, seed):
@@ -204,7 +229,12 @@ def scattered(noise, values, tau, error, valid, rng):
 
 
 def log_likelihood(setting, values, tau, g2, error, valid):
-    """Log density (...) of the valid points of one curve at values (...)."""
+    """Log density (...) of the valid points of one curve at values (...); of counted pairs without correlations."""
+    if setting.noise == "photons":
+        pairs = error[valid] ** -2.0
+        mean = mean_curve(setting, values, tau[valid])
+        sd = counted_curves.spread(np.asarray(values["dispersion"])[..., None], pairs)
+        return np.sum(counted_curves.log_probability(g2[valid] * pairs, pairs * mean, sd) + np.log(pairs), axis=-1)
     sd = deviation(setting.noise, values, tau, error, valid)[..., valid]
     unit = (g2[valid] - mean_curve(setting, values, tau[valid])) / sd
     if setting.noise == "robust":

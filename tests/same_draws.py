@@ -26,7 +26,7 @@ MODELS = ("single_exponential", "stretched_exponential", "double_exponential", "
 NOISES = ("stated", "scaled", "inferred", "smooth", "robust", "correlated", "speckle")
 X = np.geomspace(1e-5, 1e5, 1001)
 TABLE = {"name": "master_curve", "table": (X, (1.0 + X / 2.0) ** -2.0)}
-QUICK = {"chains": 2, "draws": 40, "warmup": 40, "target_ess": 0, "seed": 3}
+QUICK = {"noise": "scaled", "chains": 2, "draws": 40, "warmup": 40, "target_ess": 0, "seed": 3}
 
 
 def data(seed=1, bins=2, **given):
@@ -40,7 +40,7 @@ def pair(model, noise):
     """The fit of one model with one noise model."""
     import bayesfit
 
-    return bayesfit.fit(data(), TABLE if model == "master_curve" else model, noise=noise, **QUICK)
+    return bayesfit.fit(data(), TABLE if model == "master_curve" else model, **{**QUICK, "noise": noise})
 
 
 def joint():

@@ -12,12 +12,17 @@ from typing import Any, Literal, NamedTuple
 import jax
 import xarray as xr
 
+from bayesfit.api import photon_fit
+from bayesfit.api.automatic_noise import AUTO, first_noise, with_own_noise
 from bayesfit.compute.devices import TRACING
+from bayesfit.compute.kinds import expect_curves
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report, stop_on_signal
+from bayesfit.data.counting import as_counted
 from bayesfit.data.curves import by_bin
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.modelling.model import Model
+from bayesfit.modelling.noise import get_noise
 from bayesfit.modelling.settings import FitSettings
 from bayesfit.posterior.prepare import Problem, prepare
 from bayesfit.posterior.trial import check_density, check_model
@@ -32,7 +37,7 @@ def fit(
     curves: xr.Dataset,
     model: str | Path | Mapping[str, Any] | Model = "stretched_exponential",
     *,
-    noise: str = "scaled",
+    noise: str = "auto",
     priors: Mapping[str, Any] | None = None,
     fixed: Mapping[str, Any] | None = None,
     across: Mapping[str, Any] | None = None,
@@ -52,9 +57,13 @@ def fit(
         curves: what `bayesfit.curves` or `bayesfit.read` returned: dims (q_bin, tau).
         model: name of a model, path of a model file, a table of one of these and its options, `{"name":
             "master_curve", "table": (x, g1)}`, or a `Model`.
-        noise: how the points scatter: "scaled" (the stated errors times one inferred factor per bin), "stated",
-            "inferred" (one standard deviation per bin), "smooth" (one that varies with the delay), "robust"
-            (Student-t), "correlated" (neighbouring delays), or "speckle" (finitely many speckles and photons).
+        noise: how the points scatter: "photons" (photon pairs are counted, and theory says how speckles make them
+            correlate; needs the numbers `counts`, `pixels` and `frames` of `bayesfit.curves`), "scaled" (the stated
+            errors times one inferred factor per bin), "stated", "inferred" (one standard deviation per bin), "smooth"
+            (one that varies with the delay), "robust" (Student-t), "correlated" (neighbouring delays), or "speckle"
+            (finitely many speckles and photons). "auto" is "photons" where its numbers are known, else "scaled"; if
+            the residuals of all bins refute it, the noise model that they ask for is fitted too, and so on, at most
+            twice, and the one that describes most bins is kept.
         priors: parameter name to prior, as text `"LogNormal(3, 1)"`, as a table `{"family": ..., ...}`, or a NumPyro
             distribution; each value is one number or one per bin. Amplitudes are `contrast` and `baseline`.
         fixed: parameter name to value, one number or one per bin (q_bin,), in place of any prior of that parameter.
@@ -90,7 +99,8 @@ def fit(
         `constant_data`, `point_estimate` (the least-squares fit), `fit_curve` (posterior mean curve with its 95 % band)
         and `diagnostics` (per bin: r_hat, ess_bulk, ess_tail, divergences, verdict, reason, ...). Bins that cannot be
         used are NaN. On Ctrl-C the draws made so far are returned, and bins that lack some have the verdict
-        `interrupted`.
+        `interrupted`. With noise "auto", attribute `noise_chosen` says what was chosen and why, and `noise_tried` in
+        JSON what was tried.
 
     Raises:
         InputError, SettingsError, ModelError: before any sampling, in one line that says what is wrong and where.
@@ -118,14 +128,20 @@ def fit(
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(True))
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
-        return _run(curves, choices, settings, report)
+        if settings.noise != AUTO:
+            return _run(curves, choices, settings, report)
+        expect_curves(curves)
+        first = first_noise(curves, model, choices.named)
+        return with_own_noise(
+            first, lambda noise: _run(curves, choices, settings.model_copy(update={"noise": noise}), report)
+        )
 
 
 def point_estimate(
     curves: xr.Dataset,
     model: str | Path | Mapping[str, Any] | Model = "stretched_exponential",
     *,
-    noise: str = "scaled",
+    noise: str = "auto",
     priors: Mapping[str, Any] | None = None,
     fixed: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -147,6 +163,10 @@ def point_estimate(
         2
     """
     settings = FitSettings(noise=noise, seed=seed)
+    expect_curves(curves)
+    if noise == AUTO:
+        noise = first_noise(curves, model, {**(priors or {}), **(fixed or {})}).noise
+        settings = settings.model_copy(update={"noise": noise})
     with jax.enable_x64(True), stop_on_signal() as stop:
         with TRACING:
             problem = prepare(curves, model, settings.noise, priors, fixed)
@@ -154,8 +174,8 @@ def point_estimate(
         outcome = _before(curves, problem, settings)
         if outcome.bins:
             own = outcome.problem
-            points = least_squares.point_estimates(own.posterior, own.bins, outcome.keys, lambda progress: None, stop)
-            outcome = replace(outcome, points=points)
+            own, points = photon_fit.point_estimates(own, outcome.keys, lambda progress: None, stop)
+            outcome = replace(outcome, problem=own, points=points)
     group = in_all_bins(least_squares_group(outcome), problem.usable, len(problem.points))
     return group.assign_coords(bin_coordinates(curves))
 
@@ -169,9 +189,15 @@ class _Choices(NamedTuple):
     fixed: Mapping[str, Any]
     across: Mapping[str, Any]
 
+    @property
+    def named(self) -> set[str]:
+        """The parameters that the user chooses something of."""
+        return {*self.priors, *self.fixed, *self.across}
+
 
 def _run(curves: xr.Dataset, choices: _Choices, settings: FitSettings, report: Report) -> xr.DataTree:
     """Prepare the data, fit the bins that have points enough, and put the result of all bins together."""
+    curves = as_counted(by_bin(curves)) if get_noise(settings.noise).counted else curves
     if choices.across or settings.method != "nuts":
         problem, stages = _prepared_together(curves, choices, settings)
     else:
@@ -221,8 +247,9 @@ def _fit_each(before: Outcome, report: Report) -> Outcome:
         shapes = least_squares.start_compiling(posterior, bins)
         scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
         starts.start_compiling(posterior, bins, shapes)
-        points = least_squares.point_estimates(posterior, bins, keys, report, stop)
-        estimates = starts.estimate_bins(targets, points, chains, report, stop)
+        problem, points = photon_fit.point_estimates(problem, keys, report, stop)
+        problem, estimates = photon_fit.estimates(problem, points, keys, chains, report, stop)
         check_density(estimates.mode_potential, problem)
+        targets = BinTargets(posterior, problem.bins, keys)
         draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
-    return replace(before, points=points, lowest_potential=estimates.mode_potential, draws=draws)
+    return replace(before, problem=problem, points=points, lowest_potential=estimates.mode_potential, draws=draws)

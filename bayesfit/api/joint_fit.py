@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
+from bayesfit.api import photon_fit
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.work import Report, Stop, stop_on_signal
@@ -112,13 +113,12 @@ def _estimated(pooled: Pooled, before: Outcome, report: Report, stop: Stop) -> t
     Raises:
         KeyboardInterrupt: the user wished to stop before all bins had one.
     """
-    problem = before.problem
-    with TRACING:
-        joint = joint_posterior(problem, problem.bins, pooled.poolings, pooled.priors, pooled.fixed)
-    points = least_squares.point_estimates(problem.posterior, problem.bins, before.keys, report, stop)
+    problem, points = photon_fit.point_estimates(before.problem, before.keys, report, stop)
     if stop.asked:
         raise KeyboardInterrupt
-    found = replace(before, points=points)
+    with TRACING:
+        joint = joint_posterior(problem, problem.bins, pooled.poolings, pooled.priors, pooled.fixed)
+    found = replace(before, problem=problem, points=points)
     solution = least_squares.with_scaled_errors(points, problem.posterior, problem.points).solution
     with TRACING:
         return joint.with_fits(solution.values, solution.sd), found

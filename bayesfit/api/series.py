@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,6 +13,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from bayesfit.api.automatic_noise import AUTO, first_noise
 from bayesfit.api.fit import fit
 from bayesfit.api.sequential_prior import check_sequential, priors_in_common, priors_of_bins
 from bayesfit.compute.devices import TRACING
@@ -19,6 +21,7 @@ from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report
 from bayesfit.data.stack import check_agreement, check_same_bins, labels_of, oriented
+from bayesfit.modelling.noise import SCALED
 from bayesfit.posterior.pooling import parse_across
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import prepare
@@ -54,7 +57,7 @@ def series(
             posterior of what the bins have in common becomes the prior. Contractions and verdicts compare with the
             original priors.
         progress: as for `fit`; also says which dataset is being fitted.
-        options: all other arguments of `fit`.
+        options: all other arguments of `fit`. Noise "auto" is chosen by the first dataset, and then that of all.
 
     Returns:
         DataTree with the groups that `fit` gives, each with a dimension `dataset`, and `steps` with what differs from
@@ -84,7 +87,7 @@ def series(
             raise SettingsError("unknown setting", field=name, remedy=nearest(name, FIT_OPTIONS))
     with jax.enable_x64(True), ExitStack() as stack:
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
-        steps = [_Step(data, model, options) for data in datasets]
+        steps = _with_one_noise([_Step(data, model, options) for data in datasets])
         if widen is not None:
             check_sequential(steps[0].problem, steps[0].poolings)
         results = _fitted(steps, labels, widen, report)
@@ -120,8 +123,11 @@ class _Step:
             {name: value for name, value in (options.get(kind) or {}).items() if name not in shared}
             for kind in ("priors", "fixed")
         )
+        named = {name for kind in ("priors", "fixed", "across") for name in options.get(kind) or {}}
+        noise = options.get("noise", AUTO)
+        self.first = first_noise(curves, model, named).noise if noise == AUTO else noise
         with TRACING:
-            self.problem = prepare(curves, model, options.get("noise", "scaled"), priors, fixed)
+            self.problem = prepare(curves, model, self.first, priors, fixed)
 
     def priors_after(self, result: xr.DataTree, widen: float) -> tuple[dict[str, Any], np.ndarray]:
         """The priors that follow from the result of the step before; and in which bins (q_bin,) they are its
@@ -137,6 +143,14 @@ class _Step:
         return fit(self.curves, self.model, **{**self.options, "priors": priors}, progress=report)
 
 
+def _with_one_noise(steps: list[_Step]) -> list[_Step]:
+    """The steps, with the same noise model first where the datasets would have different ones: then not all of them can
+    be counted."""
+    if len({step.first for step in steps}) > 1:
+        return [_Step(step.curves, step.model, {**step.options, "noise": SCALED.name}) for step in steps]
+    return steps
+
+
 def _fitted(steps: list[_Step], labels: np.ndarray, widen: float | None, report: Report) -> list[xr.DataTree]:
     """The results of the steps; after an interruption, those up to the interrupted one."""
     results: list[xr.DataTree] = []
@@ -146,6 +160,8 @@ def _fitted(steps: list[_Step], labels: np.ndarray, widen: float | None, report:
         try:
             if results and widen is not None:
                 priors, bins = step.priors_after(results[-1], widen)
+            if results:
+                step.options["noise"] = json.loads(results[0].attrs["settings"])["noise"]
             result = step.fit(priors, _named(report, str(label)))
         except KeyboardInterrupt:
             if not results:

@@ -23,7 +23,7 @@ def run(
     files: Annotated[list[Path], typer.Argument(help="Files of correlation data; each is recognised by its content.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results, one NAME.nc a file.")],
     model: Annotated[str | None, typer.Option(help="Model by name, or the path of a model file.")] = None,
-    noise: Annotated[str | None, typer.Option(help="Noise model by name.")] = None,
+    noise: Annotated[str | None, typer.Option(help="Noise model by name, or auto.")] = None,
     pipeline: Annotated[str | None, typer.Option(help="Pipeline by name, instead of recognising the file.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings in TOML.")] = None,
     set_: Annotated[
@@ -64,11 +64,13 @@ def run(
 
 def _check_names(settings: RunSettings) -> None:
     """Refuse unknown names of noise models, models and pipelines before any file is read."""
+    from bayesfit.api.automatic_noise import AUTO
     from bayesfit.modelling.model_choice import get_model
     from bayesfit.modelling.noise import get_noise
     from bayesfit.modelling.registry import get_pipeline
 
-    get_noise(settings.noise)
+    if settings.noise != AUTO:
+        get_noise(settings.noise)
     if settings.model is not None:
         get_model(settings.model)
     if settings.pipeline is not None:

@@ -46,8 +46,9 @@ def print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: s
     for start in range(0, max(len(names), 1), COLUMNS):
         console.print(table(result, names[start : start + COLUMNS], title))
     typer.echo(", ".join(f"{count} {name}" for name, count in tally(result).items()))
-    if words := advice(result):
-        typer.echo(words)
+    for words in (result.attrs.get("noise_chosen"), advice(result)):
+        if words:
+            typer.echo(words)
     for line in derived_lines(result):
         typer.echo(line)
     if "across" in result:

@@ -16,7 +16,7 @@ from scipy import special
 
 from bayesfit.modelling.noise import CORRELATED, NOISES, SPECKLE
 
-ORDER = ("stated", "scaled", "inferred", "smooth", "robust", "speckle", "correlated")
+ORDER = ("photons", "stated", "scaled", "inferred", "smooth", "robust", "speckle", "correlated")
 SINGLE = {"p_chi2": "scaled", "p_trend": "smooth", "p_tails": "robust"}  # correlations have two noise models
 CORRELATIONS = (SPECKLE.name, CORRELATED.name)
 ALTERNATING, RISING, EXACT = "alternating", "rising", "exact"  # faults that no noise model describes

@@ -24,6 +24,7 @@ from scipy import stats
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.modelling.model import Parameter
 from bayesfit.modelling.ornstein_uhlenbeck import ornstein_uhlenbeck
+from bayesfit.modelling.photons import COLUMNS, PairScatter, photons
 from bayesfit.modelling.scatter import SMALLEST_SCALE, AnyArray, Points, Scatter
 
 LOG_CORRELATION_RANGE = (math.log(0.3), 0.7)  # decades
@@ -47,17 +48,19 @@ class Noise:
         stated: whether residuals are standardised by the stated errors; otherwise they stay in the units of g2.
         delays: whether it needs delays, which are positive, and not just any x.
         layout: `tau -> (tau, column)`, computed once in NumPy: what the program must know of the delays beside `tau`.
+        counted: whether points are numbers of photon pairs; `layout` is then filled for each bin by itself.
         parameters: the sampled parameters, described.
         description, formula, reference: the scatter in words.
     """
 
     name: str
-    program: Callable[[Points], Scatter]
+    program: Callable[[Points], Scatter | PairScatter]
     start: Callable[[Real, Points], dict[str, Any]]
     normal: bool = True
     stated: bool = True
     delays: bool = False
     layout: Callable[[np.ndarray], Layout] = lambda tau: np.zeros((tau.size, 0))
+    counted: bool = False
     parameters: tuple[Parameter, ...] = ()
     description: str = ""
     formula: str = ""
@@ -264,7 +267,22 @@ SPECKLE = Noise(
 )
 
 
-NOISES = {noise.name: noise for noise in (SCALED, STATED, INFERRED, SMOOTH, ROBUST, CORRELATED, SPECKLE)}
+PHOTONS = Noise(
+    name="photons",
+    program=photons,
+    start=lambda rms, bin: {"dispersion": jnp.clip(rms**2, 0.5, 2.0)},
+    normal=False,
+    delays=True,
+    layout=lambda tau: np.zeros((tau.size, COLUMNS)),
+    counted=True,
+    parameters=(Parameter("dispersion", "", r"\phi", "variance of the counts over what counting and theory say"),),
+    description="photon pairs are counted, correlations of speckles from theory; needs counts, pixels and frames",
+    formula="E g2 ~ Poisson(E mean), correlated by speckles, variance times dispersion",
+    reference="Schaetzel, Quantum Opt. 2, 287 (1990)",
+)
+
+
+NOISES = {noise.name: noise for noise in (SCALED, STATED, INFERRED, SMOOTH, ROBUST, CORRELATED, SPECKLE, PHOTONS)}
 
 
 def get_noise(name: str) -> Noise:

@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float
@@ -40,6 +41,8 @@ EVERY = 16  # frames of which each is a node of the sums over shifts
 FINEST = 1e-3  # lag in frames, the first point after 0 of a table
 UNCHANGED = 0.99  # gamma^2 one window away: windows shorter than that change nothing
 NEGLIGIBLE = 0.01  # product of two gammas
+SMALL_CYCLE = 0.01  # share of a 4-cycle in the covariance that makes no difference
+COARSE_EVERY, COARSE_NODES = 8, 14  # of the quadrature of a 4-cycle, which is a small part
 
 
 def speckle_covariance(
@@ -89,7 +92,9 @@ def _four_points(sums: Sums, contrast: float, j: Array, k: Array) -> Array:
     gamma_j, gamma_k = sums.field(j), sums.field(k)
     pairs = 4.0 * contrast * sums.total + contrast**2 * (sums.of_squares(k - j) + sums.of_squares(j + k))
     triples = 4.0 * contrast**2 * (gamma_j * sums.of_fields(j) + gamma_k * sums.of_fields(k))
-    cycles = gamma_j * gamma_k * (sums.of_fields(j + k) + sums.of_fields(k - j)) + sums.crossed(j, k)
+    cycles = gamma_j * gamma_k * (sums.of_fields(j + k) + sums.of_fields(k - j))
+    if 2.0 * contrast**2 > SMALL_CYCLE:
+        cycles = cycles + sums.crossed(j, k)
     return pairs + triples + 2.0 * contrast**3 * cycles
 
 
@@ -140,35 +145,38 @@ class Sums:
     def crossed(self, j: Array, k: Array) -> Array:
         """Sum over s of gamma(s) gamma(s - j) gamma(s + k - j) gamma(s + k); it is small where either lag is long."""
         found = np.zeros(j.size)
-        some = (
-            self.squared(0.5 * (j + k)) > NEGLIGIBLE
-        )  # one of the four lags is at least half of j + k, on either side
+        some = self.squared(0.5 * (j + k)) > NEGLIGIBLE  # one of the four lags is at least half of j + k
         j, k = j[some], k[some]
-        kinks = np.sort(np.stack([-k, np.zeros(j.size), j - k, j]), axis=0)
+        kinks = np.sort(np.stack([-k, np.zeros(j.size), j - k, j]), axis=0)[..., None]
 
         def product(shift: Array) -> Array:
-            return np.prod([self.field(shift - kink[:, None]) for kink in kinks], axis=0)
+            field = self.field(shift - kinks[0])
+            for kink in kinks[1:]:
+                field *= self.field(shift - kink)
+            return field
 
-        x, weights = _shifts(self.longest)
-        total = np.sum(weights * (product(kinks[0, :, None] - x) + product(kinks[-1, :, None] + x)), axis=1)
-        x, weights = _fractions()
-        for low, high in zip(kinks[:-1, :, None], kinks[1:, :, None], strict=True):
+        x, weights = _shifts(self.longest, COARSE_EVERY, COARSE_NODES)
+        total = (product(kinks[0] - x) + product(kinks[-1] + x)) @ weights
+        x, weights = _fractions(COARSE_NODES)
+        for low, high in pairwise(kinks):
             width = high - low
-            total += np.sum(weights * width * (product(low + width * x) + product(high - width * x)), axis=1)
+            total += width[:, 0] * ((product(low + width * x) + product(high - width * x)) @ weights)
         found[some] = total
         return found
 
 
-def _shifts(longest: float) -> tuple[Array, Array]:
+@lru_cache(maxsize=32)
+def _shifts(longest: float, every: int = EVERY, nodes: int = NODES) -> tuple[Array, Array]:
     """Shifts from 0 to `longest`, every frame at first and then evenly in the logarithm, and their weights in a sum
     over all frames in which a shift of 0 counts half."""
-    shifts = np.concatenate([np.arange(EVERY), np.geomspace(EVERY, longest, NODES)])
+    shifts = np.concatenate([np.arange(every), np.geomspace(every, longest, nodes)])
     return shifts, _trapezoid(shifts)
 
 
-def _fractions() -> tuple[Array, Array]:
+@lru_cache(maxsize=4)
+def _fractions(nodes: int = NODES) -> tuple[Array, Array]:
     """Places from 0 to 1/2, closer near 0, and the weights of the trapezoidal rule."""
-    places = np.concatenate([[0.0], np.geomspace(1e-4, 0.5, NODES)])
+    places = np.concatenate([[0.0], np.geomspace(1e-4, 0.5, nodes)])
     return places, _trapezoid(places)
 
 

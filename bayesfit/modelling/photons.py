@@ -27,8 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax.scipy.special import gammaincc, gammaln, ndtri, xlogy
+from jax.scipy.special import gammaincc, ndtri
 from jaxtyping import Array, Bool, Float
+from scipy import special
 
 BAND = 24  # delays before a delay with which it correlates by itself
 RARE = 10.0  # pairs: where fewer are expected, there is no dispersion
@@ -41,9 +42,25 @@ LOG_DISPERSION_SD = 0.5
 
 def deviance_residual(n: Any, mu: Any) -> Any:
     """sign(n - mu) sqrt(2 (n log(n / mu) - n + mu)), smooth also at n = mu."""
-    mu = jnp.maximum(mu, SMALLEST)
-    x = (n - mu) / mu
-    return (n - mu) / jnp.sqrt(mu) * jnp.sqrt(_relative_deviance(x))
+    return _deviance(n, jnp.maximum(mu, SMALLEST))
+
+
+@jax.custom_jvp
+def _deviance(n: Any, mu: Any) -> Any:
+    return _with_slope(n, mu)[0]
+
+
+@_deviance.defjvp
+def _deviance_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Only in mu: n are data."""
+    value, slope = _with_slope(*primals)
+    return value, slope * tangents[1]
+
+
+def _with_slope(n: Any, mu: Any) -> tuple[Any, Any]:
+    """The deviance residual r, and dr / dmu = (1 - n / mu) / r = -1 / sqrt(mu f) with f = r^2 mu / (n - mu)^2."""
+    root = jnp.sqrt(mu * _relative_deviance((n - mu) / mu))
+    return (n - mu) / mu * root, -1.0 / root
 
 
 def _relative_deviance(x: Any) -> Any:
@@ -70,13 +87,17 @@ class PairScatter:
     """How the pairs of one bin scatter about those expected: a `Scatter` whose residuals are no linear function of the
     data.
 
-    `dispersion`: variance of the counts over theory's; `pairs` (tau,): E; `variance` (tau,): diagonal of R; `weights`
-    (tau, BAND + 1): factors of each residual and of those before it, of which the white one is the sum.
+    `dispersion`: variance of the counts over theory's; `pairs` (tau,): E; `variance` (tau,): diagonal of R; `at_best`
+    (tau,): log probability of the pairs seen where as many are expected, per unit of standardised g2; `weights` (tau,
+    BAND + 1): factors of each residual and of those before it, of which the white one is the sum; `log_weights` (tau,)
+    of each residual itself.
     """
 
     dispersion: Any
     pairs: Float[Array, " tau"]
     variance: Float[Array, " tau"]
+    at_best: Float[Array, " tau"]
+    log_weights: Float[Array, " tau"]
     weights: Float[Array, "tau band"]
     scale: float = 1.0
     correlation: None = None
@@ -88,13 +109,16 @@ class PairScatter:
         return jnp.sqrt(1.0 + (self.dispersion - 1.0) * self.pairs / (self.pairs + RARE))
 
     def whiten(self, bin: Any, residual: Any, *columns: Any) -> tuple[Any, ...]:
-        """White residuals (tau,), of unit scale, from (g2 - mean) / g2_err with g2_err = E^(-1/2); 0 where not valid.
-        Columns of amplitudes are 0, since these are sampled."""
+        """White residuals (tau,), of unit scale, from (g2 - mean) / g2_err; 0 where not valid. Columns of amplitudes
+        are 0, since these are sampled."""
         return (self._white(self._deviance(bin, residual), bin), *columns)
 
+    def _pairs(self, bin: Any, standardised: Any) -> Any:
+        """Numbers of pairs (tau,) from g2 / g2_err; 1 where not valid."""
+        return jnp.where(bin.valid, standardised * self.pairs / jnp.where(bin.valid, bin.inverse_error, 1.0), 1.0)
+
     def _deviance(self, bin: Any, residual: Any) -> Any:
-        root = jnp.sqrt(self.pairs)
-        found = deviance_residual(bin.y * root, (bin.y - residual) * root)
+        found = deviance_residual(self._pairs(bin, bin.y), self._pairs(bin, bin.y - residual))
         return jnp.where(bin.valid, found, 0.0)
 
     def _white(self, deviance: Any, bin: Any) -> Any:
@@ -106,18 +130,12 @@ class PairScatter:
 
     def log_volume(self, bin: Any) -> Any:
         """Log determinant of the map from white residuals to deviance residuals."""
-        weights = jnp.where(bin.valid, self.weights[:, 0], 1.0)
-        return jnp.sum(jnp.where(bin.valid, jnp.log(self.relative), 0.0)) - jnp.sum(jnp.log(weights))
+        return jnp.sum(jnp.where(bin.valid, jnp.log(self.relative) - self.log_weights, 0.0))
 
     def log_likelihood(self, white: Any, bin: Any) -> Any:
         """Log probability of the pairs, for white residuals (tau,), per unit of standardised g2."""
-        density = -0.5 * white**2 + self._of_counts(bin)
+        density = self.at_best - 0.5 * white**2
         return jnp.sum(jnp.where(bin.valid, density, 0.0)) - self.log_volume(bin)
-
-    def _of_counts(self, bin: Any) -> Any:
-        """log Poisson(n | mu) + r^2 / 2 = n log n - n - log n!, and the counts per unit of standardised g2."""
-        n = jnp.where(bin.valid, bin.y * jnp.sqrt(self.pairs), 1.0)
-        return xlogy(n, n) - n - gammaln(n + 1.0) + 0.5 * jnp.log(jnp.where(bin.valid, self.pairs, 1.0))
 
     def pointwise(self, residual: Any, bin: Any) -> Any:
         """Log probability of each point (tau,) given all others of the bin; 0 where not valid."""
@@ -125,7 +143,7 @@ class PairScatter:
         precision = jnp.where(bin.valid, jnp.sum(root**2, axis=0), 1.0)
         white = root.T @ self._white(self._deviance(bin, residual), bin)
         normal = -0.5 * white**2 / precision + 0.5 * jnp.log(precision)
-        return jnp.where(bin.valid, normal - jnp.log(self.relative) + self._of_counts(bin), 0.0)
+        return jnp.where(bin.valid, normal - jnp.log(self.relative) + self.at_best, 0.0)
 
     def _matrix(self) -> Float[Array, "tau tau"]:
         """The whitening as a lower triangular matrix."""
@@ -136,16 +154,15 @@ class PairScatter:
 
     def sigma(self, bin: Any) -> Any:
         """Standard deviation of g2 (tau,) where the data lie, NaN where not valid."""
-        pairs = jnp.where(bin.valid, self.pairs, 1.0)
-        mean = jnp.maximum(bin.y / jnp.sqrt(pairs), 1.0 / pairs)
-        return jnp.where(bin.valid, jnp.sqrt(self.variance * mean / pairs) * self.relative, jnp.nan)
+        pairs = self._pairs(bin, bin.inverse_error)
+        seen = jnp.maximum(self._pairs(bin, bin.y), 1.0)
+        return jnp.where(bin.valid, jnp.sqrt(self.variance * seen) / pairs * self.relative, jnp.nan)
 
     def scores(self, residual: Any, bin: Any) -> Any:
         """Normal scores (tau,): white residuals; where few pairs are expected, a normal quantile of a place between the
         distribution function below n and at n, so that they are standard normal where the model holds (P. K. Dunn &
         G. K. Smyth, J. Comput. Graph. Stat. 5, 236 (1996)); the places are the same random numbers always."""
-        root = jnp.sqrt(self.pairs)
-        n, mu = bin.y * root, jnp.maximum((bin.y - residual) * root, SMALLEST)
+        n, mu = self._pairs(bin, bin.y), jnp.maximum(self._pairs(bin, bin.y - residual), SMALLEST)
         places = jax.random.uniform(jax.random.key(0), n.shape)
         level = _level(jnp.round(n), jnp.minimum(mu, FEW), places)
         white = jnp.where(mu < FEW, ndtri(level), self._white(self._deviance(bin, residual), bin))
@@ -162,18 +179,34 @@ class PairScatter:
 
 
 def photons(bin: Any) -> PairScatter:
-    """The program of a noise model of counted pairs; `bin.layout` holds E, the diagonal of R, and the weights."""
+    """The program of a noise model of counted pairs; `bin.layout` holds all that is known of its counting."""
     log_dispersion = dist.Normal(0.0, LOG_DISPERSION_SD)
     dispersion = numpyro.sample(
         "dispersion", dist.TransformedDistribution(log_dispersion, dist.transforms.ExpTransform())
     )
-    return PairScatter(dispersion, bin.layout[:, 0], bin.layout[:, 1], bin.layout[:, 2:])
+    return scatter_of(dispersion, bin.layout)
 
 
-def uncorrelated(pairs: Float[np.ndarray, "q_bin tau"]) -> Float[np.ndarray, "q_bin tau column"]:
-    """The layout of bins of which only the counting of pairs is known: R = 1."""
-    layout = np.zeros((*pairs.shape, BAND + 3))
-    layout[..., 0], layout[..., 1], layout[..., 2] = pairs, 1.0, 1.0
+AT_BEST, COLUMNS = 2, 4 + BAND + 1  # of the layout of a bin
+
+
+def scatter_of(dispersion: Any, layout: Float[Array, "tau column"]) -> PairScatter:
+    """The scatter of a bin with this layout."""
+    return PairScatter(dispersion, *(layout[:, place] for place in range(4)), layout[:, 4:])
+
+
+def uncorrelated(
+    pairs: Float[np.ndarray, "q_bin tau"], seen: Float[np.ndarray, "q_bin tau"]
+) -> Float[np.ndarray, "q_bin tau column"]:
+    """The layout of bins of which only the counting of pairs is known: R = 1, and g2_err = E^(-1/2).
+
+    Args:
+        pairs, seen: expected where g2 = 1, and found; n log n - n - log n! is the log probability at mu = n.
+    """
+    layout = np.zeros((*pairs.shape, COLUMNS))
+    layout[..., 0], layout[..., 1], layout[..., 4] = pairs, 1.0, 1.0
+    layout[..., 2] = special.xlogy(seen, seen) - seen - special.gammaln(seen + 1.0)
+    layout[..., 2] += 0.5 * np.log(np.where(pairs > 0, pairs, 1.0))
     return layout
 
 
@@ -186,13 +219,14 @@ def with_weights(
     weights are those of each residual's conditional distribution given the valid ones at most BAND delays before it,
     over its standard deviation."""
     layout, size = layout.copy(), len(correlation)
-    layout[:size, 1], layout[:size, 2:] = np.diag(correlation), 0.0
+    layout[:size, 1], layout[:size, 3:] = np.diag(correlation), 0.0
     for place in np.flatnonzero(valid[:size]).tolist():
         first = max(0, place - BAND)
         before = first + np.flatnonzero(valid[first:place])
         factors = np.linalg.solve(correlation[np.ix_(before, before)], correlation[before, place])
         sd = np.sqrt(correlation[place, place] - factors @ correlation[before, place])
-        layout[place, 2], layout[place, 2 + place - before] = 1.0 / sd, -factors / sd
+        layout[place, 3], layout[place, 4] = -np.log(sd), 1.0 / sd
+        layout[place, 4 + place - before] = -factors / sd
     return layout
 
 

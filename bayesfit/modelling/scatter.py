@@ -14,6 +14,7 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float
 
 from bayesfit.modelling.ornstein_uhlenbeck import OrnsteinUhlenbeck
+from bayesfit.modelling.photons import PairScatter
 
 SMALLEST_SCALE = 1e-6
 
@@ -129,7 +130,7 @@ class Observed(dist.Distribution):
 
     support = dist.constraints.real_vector
 
-    def __init__(self, mean: OfDelays, scatter: Scatter, bin: Points) -> None:
+    def __init__(self, mean: OfDelays, scatter: Scatter | PairScatter, bin: Points) -> None:
         self.mean_curve, self.scatter, self.bin = mean, scatter, bin
         super().__init__(event_shape=jnp.shape(mean))
 
@@ -141,6 +142,10 @@ class Observed(dist.Distribution):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*sample tau"]:
         """Simulated curves, equal to the mean where points are not valid."""
+        if isinstance(self.scatter, PairScatter):
+            pairs = jnp.where(self.bin.valid, self.scatter.pairs, 1.0)
+            seen = self.scatter.sample_pairs(key, self.mean_curve * pairs)
+            return jnp.where(self.bin.valid, seen / pairs, self.mean_curve)
         white = self.scatter.white.sample(key, (*sample_shape, *self.event_shape)) * self.scatter.scale
         color = jnp.vectorize(self.scatter.color, signature="(t)->(t)")
         error = jnp.where(self.bin.valid, 1.0 / jnp.where(self.bin.valid, self.bin.inverse_error, 1.0), 0.0)

@@ -49,7 +49,7 @@ class Strict(BaseModel):
 class FitSettings(Strict):
     """How a dataset is fitted, whatever its model."""
 
-    noise: str = "scaled"
+    noise: str = "auto"
     chains: Annotated[Integer, Field(ge=1, le=64)] = 4
     draws: Annotated[Integer, Field(ge=4, le=1_000_000)] = 500
     warmup: Annotated[Integer, Field(ge=20, le=1_000_000)] = 50

@@ -13,6 +13,7 @@ from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
 from bayesfit.data.curves import by_bin
 from bayesfit.modelling.noise import Noise
+from bayesfit.modelling.photons import uncorrelated
 from bayesfit.modelling.priors import Prior
 from bayesfit.posterior.bin_data import Bin
 
@@ -67,17 +68,28 @@ def lay_out(data: xr.Dataset, noise: Noise, fixed: Mapping[str, OfBins], priors:
     def per_bin(value: OfBins) -> Float[np.ndarray, " q_bin"]:
         return np.broadcast_to(value, (count,)).astype(float)
 
-    layout = noise.layout(tau)
     return Bin(
         tau=np.broadcast_to(tau, (count, padded)).copy(),
         y=y,
         inverse_error=inverse_error,
         valid=valid,
-        layout=np.broadcast_to(layout, (count, *layout.shape)).copy(),
+        layout=_layouts(data, noise, tau),
         log_constant=np.zeros(count),
         fixed={name: per_bin(value) for name, value in fixed.items()},
         priors={name: {key: per_bin(v) for key, v in prior.values.items()} for name, prior in priors.items()},
     )
+
+
+def _layouts(
+    data: xr.Dataset, noise: Noise, tau: Float[np.ndarray, " padded"]
+) -> Float[np.ndarray, "q_bin padded column"]:
+    """What the noise model's program must know of each bin beside its points."""
+    if noise.counted:
+        more = ((0, 0), (0, tau.size - data.sizes["tau"]))
+        seen = np.where(data.valid, data.g2 * data.pairs, 1.0)
+        return uncorrelated(np.pad(data.pairs.values, more, mode="edge"), np.pad(seen, more, constant_values=1.0))
+    layout = noise.layout(tau)
+    return np.broadcast_to(layout, (data.sizes["q_bin"], *layout.shape)).copy()
 
 
 def _padded(tau: Float[np.ndarray, " tau"], length: int, delays: bool) -> Float[np.ndarray, " padded"]:

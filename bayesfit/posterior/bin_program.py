@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from bayesfit.modelling.model import AMPLITUDES, Model
 from bayesfit.modelling.noise import Noise
+from bayesfit.modelling.photons import PairScatter
 from bayesfit.modelling.priors import build
 from bayesfit.modelling.scatter import Observed, Scatter
 from bayesfit.posterior.bin_data import Bin
@@ -81,7 +82,7 @@ class BinProgram:
         priors = {name: build(family, bin.priors[name]) for name, family in self.families}
         return Override(program, bin.fixed, priors)
 
-    def parameters(self, bin: Bin) -> tuple[Float[Array, " tau"], Scatter]:
+    def parameters(self, bin: Bin) -> tuple[Float[Array, " tau"], Scatter | PairScatter]:
         """Sample every parameter; the mean curve, in the units of the data, and the scatter."""
         mean = self.model.program(bin.tau)
         if self.model.form == "siegert":

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int, UInt32
 from bayesfit.compute.devices import take
 from bayesfit.compute.errors import InputError, ModelError, SettingsError, nearest
 from bayesfit.compute.kinds import expect_table
+from bayesfit.data.counting import Counting, as_counted
 from bayesfit.data.curves import BASELINE_PRIOR, CONTRAST_PRIOR
 from bayesfit.modelling.model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter
 from bayesfit.modelling.model_choice import get_model
@@ -36,7 +37,7 @@ class Problem:
 
     `bins` holds every bin's data with a leading axis (q_bin,), delays padded; `identity` is a hash of each bin's own
     data, which keys its random numbers; `parameters` describes every parameter of the result; `fixed` and `priors` are
-    the choices, of the user and of the kind of data.
+    the choices, of the user and of the kind of data; `counting` says what was counted, where the noise model counts.
     """
 
     posterior: Posterior
@@ -45,6 +46,7 @@ class Problem:
     parameters: dict[str, Parameter]
     fixed: dict[str, OfBins]
     priors: dict[str, Prior]
+    counting: Counting | None = None
 
     @property
     def points(self) -> Int[np.ndarray, " q_bin"]:
@@ -78,6 +80,7 @@ class Problem:
             identity=self.identity[places],
             fixed={name: chosen(value) for name, value in self.fixed.items()},
             priors={name: prior.of_bins(places) for name, prior in self.priors.items()},
+            counting=None if self.counting is None else self.counting.of_bins(places),
         )
 
 
@@ -109,7 +112,7 @@ def prepare(
         SettingsError: an unknown name, or an impossible value. ModelError: the model breaks the contract.
         InputError: the data do not suit the model.
     """
-    data = oriented(data)
+    data = oriented(as_counted(data) if get_noise(noise).counted else data)
     expect_table(priors, "priors")
     expect_table(fixed, "fixed")
     programs = _programs(data, get_model(model), get_noise(noise))
@@ -126,7 +129,8 @@ def prepare(
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the curve free")
     bins = lay_out(data, programs.noise, pinned, given)
     bins = bins._replace(log_constant=posterior.log_constant(bins))
-    return Problem(posterior, bins, identity_of_bins(data), _described(programs), pinned, given)
+    counting = Counting.of(data) if programs.noise.counted else None
+    return Problem(posterior, bins, identity_of_bins(data), _described(programs), pinned, given, counting)
 
 
 def numpyro_program(

@@ -1,0 +1,72 @@
+"""Curves made of counted photon pairs, for the calibration: drawn and weighed here without the engine's noise model.
+
+Where many pairs are expected they are normal with theory's covariance; the normal number behind each is turned into a
+number of pairs by the deviance residual. Where few are expected a number of pairs is drawn from all their
+probabilities.
+"""
+
+import numpy as np
+from scipy import optimize, special, stats
+
+import bayesfit
+from bayesfit.data.counting import Counting, as_counted
+from bayesfit.modelling.photon_covariance import speckle_covariance
+
+PIXELS, FRAME_TIME = 64.0, 1e-3
+COUNTS = 1e-3, 1.0  # photons per pixel and frame, from bin to bin
+FEW = 50.0  # expected pairs
+
+
+def numbered(tau, g2, counts):
+    """Curves with the numbers of their counting, as pairs."""
+    frames = 4.0 * tau[-1] / FRAME_TIME
+    numbers = {"counts": counts, "pixels": PIXELS, "frames": frames, "frame_time": FRAME_TIME}
+    return as_counted(bayesfit.curves(tau, g2, np.full(np.shape(g2), 0.1), **numbers))
+
+
+def draw_counts(count, rng):
+    """Photons per pixel and frame of so many bins."""
+    return np.exp(rng.uniform(*np.log(COUNTS), count))
+
+
+def correlation(tau, counts, shape, values):
+    """R of a bin: covariance over that of counted pairs alone, with the mean about 1."""
+    detection = Counting.of(numbered(tau, np.ones((1, tau.size)), counts)).bin(0)
+    decay, covariance = speckle_covariance(lambda lag: shape(np.abs(lag) * FRAME_TIME), values["contrast"], detection)
+    size = np.sqrt(detection.pairs / decay)
+    eigenvalues, vectors = np.linalg.eigh(covariance * size[:, None] * size)
+    return np.eye(tau.size) + (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T, detection.pairs
+
+
+def deviance(n, mu):
+    """sign(n - mu) sqrt(2 (n log(n / mu) - n + mu))."""
+    return np.sign(n - mu) * np.sqrt(2.0 * np.maximum(special.xlogy(n, n / mu) - n + mu, 0.0))
+
+
+def spread(dispersion, pairs):
+    """Standard deviation of deviance residuals by dispersion."""
+    return np.sqrt(1.0 + (dispersion - 1.0) * pairs / (pairs + 10.0))
+
+
+def log_probability(n, mu, sd):
+    """Log probability of numbers of pairs whose deviance residuals have this standard deviation."""
+    at_most = special.xlogy(n, n) - n - special.gammaln(n + 1.0)  # where mu = n
+    return at_most - 0.5 * (deviance(n, mu) / sd) ** 2 - np.log(sd)
+
+
+def draw_pairs(mu, pairs, matrix, dispersion, rng):
+    """Numbers of pairs (tau,) where mu are expected."""
+    sd = spread(dispersion, pairs)
+    z = np.linalg.cholesky(matrix) @ rng.standard_normal(mu.size)
+    return np.array([_pairs(*row) for row in zip(mu, sd, z, np.sqrt(np.diag(matrix)), strict=True)])
+
+
+def _pairs(mu, sd, z, size):
+    if mu < FEW:
+        n = np.arange(int(mu + 15.0 * np.sqrt(mu) + 30.0))
+        share = np.cumsum(np.exp(log_probability(n, mu, sd)))
+        return float(np.searchsorted(share / share[-1], stats.norm.cdf(z / size)))
+    top = mu + 60.0 * sd * abs(z) * np.sqrt(mu) + 100.0
+    if deviance(0.0, mu) > sd * z:
+        return 0.0
+    return optimize.brentq(lambda n: deviance(n, mu) - sd * z, 0.0, top, xtol=1e-6 * np.sqrt(mu), maxiter=1000)
