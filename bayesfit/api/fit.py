@@ -22,7 +22,7 @@ from bayesfit.data.counting import as_counted
 from bayesfit.data.curves import by_bin
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.modelling.model import Model
-from bayesfit.modelling.noise import get_noise
+from bayesfit.modelling.noise import Noise, get_noise, without_approximation
 from bayesfit.modelling.settings import FitSettings
 from bayesfit.posterior.prepare import Problem, prepare
 from bayesfit.posterior.trial import check_density, check_model
@@ -201,15 +201,15 @@ def _run(curves: xr.Dataset, choices: _Choices, settings: FitSettings, report: R
     if choices.across or settings.method != "nuts":
         problem, stages = _prepared_together(curves, choices, settings)
     else:
-        problem, stages = _prepared(curves, choices, settings), _fit_each
+        problem, stages = _prepared(curves, choices, get_noise(settings.noise)), _fit_each
     curves = by_bin(curves)
     before = _before(curves, problem, settings)
     return assemble(stages(before, report) if before.bins else before, problem, curves)
 
 
-def _prepared(curves: xr.Dataset, choices: _Choices, settings: FitSettings) -> Problem:
+def _prepared(curves: xr.Dataset, choices: _Choices, noise: Noise) -> Problem:
     with TRACING:
-        return prepare(curves, choices.model, settings.noise, choices.priors, choices.fixed)
+        return prepare(curves, choices.model, noise, choices.priors, choices.fixed)
 
 
 def _prepared_together(
@@ -221,7 +221,9 @@ def _prepared_together(
     joint_fit.check_included(settings.include)
     pooled = joint_fit.Pooled.parse(by_bin(curves), choices.across, choices.priors, choices.fixed, settings.method)
     priors, fixed = map(pooled.without_common, (choices.priors, choices.fixed))
-    problem = _prepared(curves, choices._replace(priors=priors, fixed=fixed), settings)
+    noise = get_noise(settings.noise)
+    noise = without_approximation(noise) if pooled.poolings else noise
+    problem = _prepared(curves, choices._replace(priors=priors, fixed=fixed), noise)
     pooled.check(problem)
     return problem, partial(joint_fit.fit_together, pooled, problem.usable) if pooled.poolings else _fit_each
 

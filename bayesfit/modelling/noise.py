@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,8 +25,8 @@ from scipy import stats
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.modelling.model import Parameter
 from bayesfit.modelling.ornstein_uhlenbeck import ornstein_uhlenbeck
-from bayesfit.modelling.photons import COLUMNS, PairScatter, photons
-from bayesfit.modelling.scatter import SMALLEST_SCALE, AnyArray, Points, Scatter
+from bayesfit.modelling.photons import COLUMNS, counted_pairs, photons
+from bayesfit.modelling.scatter import SMALLEST_SCALE, AnyArray, Points, PointScatter, Scatter
 
 LOG_CORRELATION_RANGE = (math.log(0.3), 0.7)  # decades
 SIGMA = (math.log(3e-3), 3.0)
@@ -49,18 +50,21 @@ class Noise:
         delays: whether it needs delays, which are positive, and not just any x.
         layout: `tau -> (tau, column)`, computed once in NumPy: what the program must know of the delays beside `tau`.
         counted: whether points are numbers of photon pairs; `layout` is then filled for each bin by itself.
+        observed: `(scatter, bin) -> scatter`: that of the points, where `program` only gives an approximation of it, in
+            which amplitudes can be integrated out, and the sampler corrects for the difference; else None.
         parameters: the sampled parameters, described.
         description, formula, reference: the scatter in words.
     """
 
     name: str
-    program: Callable[[Points], Scatter | PairScatter]
+    program: Callable[[Points], Any]
     start: Callable[[Real, Points], dict[str, Any]]
     normal: bool = True
     stated: bool = True
     delays: bool = False
     layout: Callable[[np.ndarray], Layout] = lambda tau: np.zeros((tau.size, 0))
     counted: bool = False
+    observed: Callable[[Scatter, Points], PointScatter] | None = None
     parameters: tuple[Parameter, ...] = ()
     description: str = ""
     formula: str = ""
@@ -271,10 +275,10 @@ PHOTONS = Noise(
     name="photons",
     program=photons,
     start=lambda rms, bin: {"dispersion": jnp.clip(rms**2, 0.5, 2.0)},
-    normal=False,
     delays=True,
     layout=lambda tau: np.zeros((tau.size, COLUMNS)),
     counted=True,
+    observed=counted_pairs,
     parameters=(Parameter("dispersion", "", r"\phi", "variance of the counts over what counting and theory say"),),
     description="photon pairs are counted, correlations of speckles from theory; needs counts, pixels and frames",
     formula="E g2 ~ Poisson(E mean), correlated by speckles, variance times dispersion",
@@ -283,6 +287,16 @@ PHOTONS = Noise(
 
 
 NOISES = {noise.name: noise for noise in (SCALED, STATED, INFERRED, SMOOTH, ROBUST, CORRELATED, SPECKLE, PHOTONS)}
+
+
+@lru_cache
+def without_approximation(noise: Noise) -> Noise:
+    """The same noise model with the points' own scatter in its program, so that nothing is to be corrected. Amplitudes
+    are then sampled."""
+    observed = noise.observed
+    if observed is None:
+        return noise
+    return replace(noise, program=lambda bin: observed(noise.program(bin), bin), normal=False, observed=None)
 
 
 def get_noise(name: str) -> Noise:

@@ -42,6 +42,11 @@ class OrnsteinUhlenbeck(NamedTuple):
         _, off = jax.lax.scan(step, start, (columns, self.loading, self.memory, self.gain))
         return off * self.innovation[:, None] ** -0.5
 
+    def whiten_each(self, columns: tuple[OfDelays, ...]) -> tuple[OfDelays, ...]:
+        """The same for a few columns, in one pass."""
+        white = self.whiten(jnp.stack(columns, axis=-1))
+        return tuple(white[:, place] for place in range(len(columns)))
+
     def color(self, white: OfDelays) -> OfDelays:
         """The column that `whiten` turns into this white one."""
 

@@ -20,7 +20,7 @@ modes, neighbouring pixels in one speckle); where pairs are rare, only counting 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,13 +31,21 @@ from jax.scipy.special import gammaincc, ndtri
 from jaxtyping import Array, Bool, Float
 from scipy import special
 
+from bayesfit.modelling.scatter import Scatter
+
 BAND = 24  # delays before a delay with which it correlates by itself
 RARE = 10.0  # pairs: where fewer are expected, there is no dispersion
 SMALLEST = 1e-12  # pairs expected, at least
 SERIES = 0.01  # relative distance of n from mu below which the deviance is taken from its Taylor series
 ORDER = 9  # of that series
 FEW = 100.0  # pairs, below which residuals are told by the distribution function
+SMALLEST_SHARE = 1e-6
 LOG_DISPERSION_SD = 0.5
+
+
+def deviance_of(n: Float[np.ndarray, " tau"], mu: Float[np.ndarray, " tau"]) -> Float[np.ndarray, " tau"]:
+    """The same in NumPy."""
+    return np.sign(n - mu) * np.sqrt(2.0 * np.maximum(special.xlogy(n, n / mu) - n + mu, 0.0))
 
 
 def deviance_residual(n: Any, mu: Any) -> Any:
@@ -58,9 +66,11 @@ def _deviance_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[
 
 
 def _with_slope(n: Any, mu: Any) -> tuple[Any, Any]:
-    """The deviance residual r, and dr / dmu = (1 - n / mu) / r = -1 / sqrt(mu f) with f = r^2 mu / (n - mu)^2."""
+    """The deviance residual r, and dr / dmu = (1 - n / mu) / r = -1 / sqrt(mu f) with f = r^2 mu / (n - mu)^2. Without
+    the barriers, XLA computes them again for each of the terms that take them."""
+    mu = jax.lax.optimization_barrier(mu)
     root = jnp.sqrt(mu * _relative_deviance((n - mu) / mu))
-    return (n - mu) / mu * root, -1.0 / root
+    return jax.lax.optimization_barrier(((n - mu) / mu * root, -1.0 / root))
 
 
 def _relative_deviance(x: Any) -> Any:
@@ -80,6 +90,71 @@ def _level(n: Any, mu: Any, place: Any) -> Any:
     n = jnp.minimum(n, 10.0 * FEW)
     at, below = gammaincc(n + 1.0, mu), jnp.where(n > 0, gammaincc(jnp.maximum(n, 1.0), mu), 0.0)
     return jnp.clip(below + place * (at - below), 1e-300, 1.0 - 1e-16)
+
+
+@jax.custom_jvp
+def banded(x: Any, weights: Float[Array, "tau band"]) -> Any:
+    """sum_k weights[:, k] x[t - k], with 0 before the first x. Its derivative is written such that it is fast in
+    reverse: one product, and slices of it."""
+    band = weights.shape[1] - 1
+    before = jax.lax.optimization_barrier(jnp.concatenate([jnp.zeros(band), x]))
+    terms = (weights[:, off] * before[band - off : band - off + x.size] for off in range(band + 1))
+    return jax.lax.optimization_barrier(sum(terms))
+
+
+@banded.defjvp
+def _banded_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Only in x: weights are data."""
+    (x, weights), dx = primals, tangents[0]
+    band = weights.shape[1] - 1
+    shifted = jnp.stack([jax.lax.pad(dx, 0.0, [(off, band - off, 0)]) for off in range(band + 1)], axis=-1)
+    product = jax.lax.optimization_barrier(jax.lax.optimization_barrier(shifted)[: x.size] * weights)
+    return banded(x, weights), jnp.sum(product, axis=-1)
+
+
+def whitening_matrix(weights: Float[Array, "tau band"]) -> Float[Array, "tau tau"]:
+    """What `banded` multiplies with, as a lower triangular matrix."""
+    place, last = jnp.arange(len(weights)), weights.shape[1] - 1
+    off = place[:, None] - place
+    inside = (off >= 0) & (off <= last)
+    return jnp.where(inside, jnp.take_along_axis(weights, jnp.clip(off, 0, last), axis=1), 0.0)
+
+
+def coloured(white: Float[Array, " tau"], weights: Float[Array, "tau band"]) -> Float[Array, " tau"]:
+    """The residuals that have these white ones; those of points that are not valid are independent."""
+    root = jnp.where(weights[:, :1] == 0.0, jnp.eye(white.size), whitening_matrix(weights))
+    return jax.scipy.linalg.solve_triangular(root, white, lower=True)
+
+
+class NeighbourWhitening(NamedTuple):
+    """The correlations of standardised residuals (tau,), whitened one by one by the residuals before them: `variance`
+    (tau,) is the diagonal of R, `weights` (tau, BAND + 1) are those of `PairScatter`. They depend on no parameter."""
+
+    variance: Float[Array, " tau"]
+    weights: Float[Array, "tau band"]
+
+    def whiten(self, columns: Float[Array, "tau column"]) -> Float[Array, "tau column"]:
+        """Columns in coordinates where the noise is independent and of unit variance."""
+        return whitening_matrix(self.weights) @ (columns * jnp.sqrt(self.variance)[:, None])
+
+    def whiten_each(self, columns: tuple[Float[Array, " tau"], ...]) -> tuple[Float[Array, " tau"], ...]:
+        """The same for a few columns, one by one, so that no derivative is taken of data."""
+        size = jnp.sqrt(self.variance)
+        return tuple(banded(column * size, self.weights) for column in columns)
+
+    @property
+    def innovation(self) -> Float[Array, " tau"]:
+        """Variance of a point given all before it; 1 where not valid."""
+        own = self.weights[:, 0] * jnp.sqrt(self.variance)
+        return jnp.where(own > 0, own, 1.0) ** -2
+
+    def color(self, white: Float[Array, " tau"]) -> Float[Array, " tau"]:
+        """The column that `whiten` turns into this white one."""
+        return coloured(white, self.weights) / jnp.sqrt(self.variance)
+
+    def neighbours(self) -> Float[Array, " tau"]:
+        """Correlation of each point with the one before, of which only derivatives are asked for: there are none."""
+        return jnp.zeros_like(self.variance)
 
 
 @dataclass(frozen=True)
@@ -106,7 +181,7 @@ class PairScatter:
     @property
     def relative(self) -> Float[Array, " tau"]:
         """Standard deviation of each residual by dispersion alone, D."""
-        return jnp.sqrt(1.0 + (self.dispersion - 1.0) * self.pairs / (self.pairs + RARE))
+        return jnp.sqrt(_with_dispersion(self.dispersion, self.pairs))
 
     def whiten(self, bin: Any, residual: Any, *columns: Any) -> tuple[Any, ...]:
         """White residuals (tau,), of unit scale, from (g2 - mean) / g2_err; 0 where not valid. Columns of amplitudes
@@ -122,11 +197,7 @@ class PairScatter:
         return jnp.where(bin.valid, found, 0.0)
 
     def _white(self, deviance: Any, bin: Any) -> Any:
-        standardised = jax.lax.optimization_barrier(deviance / self.relative)  # or it is computed for every term again
-        before = jnp.concatenate([jnp.zeros(BAND), standardised])
-        size = deviance.size
-        shifted = (self.weights[:, off] * before[BAND - off : BAND - off + size] for off in range(BAND + 1))
-        return jnp.where(bin.valid, sum(shifted), 0.0)
+        return jnp.where(bin.valid, banded(deviance / self.relative, self.weights), 0.0)
 
     def log_volume(self, bin: Any) -> Any:
         """Log determinant of the map from white residuals to deviance residuals."""
@@ -139,18 +210,11 @@ class PairScatter:
 
     def pointwise(self, residual: Any, bin: Any) -> Any:
         """Log probability of each point (tau,) given all others of the bin; 0 where not valid."""
-        root = jnp.where(bin.valid[:, None], self._matrix(), 0.0)
+        root = jnp.where(bin.valid[:, None], whitening_matrix(self.weights), 0.0)
         precision = jnp.where(bin.valid, jnp.sum(root**2, axis=0), 1.0)
         white = root.T @ self._white(self._deviance(bin, residual), bin)
         normal = -0.5 * white**2 / precision + 0.5 * jnp.log(precision)
         return jnp.where(bin.valid, normal - jnp.log(self.relative) + self.at_best, 0.0)
-
-    def _matrix(self) -> Float[Array, "tau tau"]:
-        """The whitening as a lower triangular matrix."""
-        place = jnp.arange(self.pairs.size)
-        off = place[:, None] - place
-        inside = (off >= 0) & (off <= BAND)
-        return jnp.where(inside, jnp.take_along_axis(self.weights, jnp.clip(off, 0, BAND), axis=1), 0.0)
 
     def sigma(self, bin: Any) -> Any:
         """Standard deviation of g2 (tau,) where the data lie, NaN where not valid."""
@@ -168,31 +232,63 @@ class PairScatter:
         white = jnp.where(mu < FEW, ndtri(level), self._white(self._deviance(bin, residual), bin))
         return jnp.where(bin.valid, white, 0.0)
 
+    def sample(self, key: Any, mean: Any, bin: Any) -> Any:
+        """A simulated curve, equal to the mean where points are not valid."""
+        pairs = jnp.where(bin.valid, self.pairs, 1.0)
+        return jnp.where(bin.valid, self.sample_pairs(key, mean * pairs) / pairs, mean)
+
     def sample_pairs(self, key: Any, mu: Any) -> Any:
         """Pairs (tau,) where so many are expected: Poisson numbers where they are few, else with R and dispersion."""
         key_counts, key_normal = jax.random.split(key)
         counts = jax.random.poisson(key_counts, jnp.minimum(mu, FEW)).astype(mu.dtype)
         z = jax.random.normal(key_normal, mu.shape)
-        root = jnp.where(self.weights[:, :1] == 0.0, jnp.eye(mu.size), self._matrix())
-        z = self.relative * jax.scipy.linalg.solve_triangular(root, z, lower=True)
+        z = self.relative * coloured(z, self.weights)
         return jnp.where(mu < FEW, counts, jnp.maximum(mu + jnp.sqrt(mu) * z + z**2 / 6.0, 0.0))
 
 
-def photons(bin: Any) -> PairScatter:
-    """The program of a noise model of counted pairs; `bin.layout` holds all that is known of its counting."""
+def photons(bin: Any) -> Scatter:
+    """The program of a noise model of counted pairs, as if they were normal with theory's errors, by which the data are
+    standardised; `bin.layout` holds all that is known of their counting."""
     log_dispersion = dist.Normal(0.0, LOG_DISPERSION_SD)
-    dispersion = numpyro.sample(
-        "dispersion", dist.TransformedDistribution(log_dispersion, dist.transforms.ExpTransform())
-    )
-    return scatter_of(dispersion, bin.layout)
+    transform = dist.transforms.ExpTransform()
+    dispersion = numpyro.sample("dispersion", dist.TransformedDistribution(log_dispersion, transform))
+    scale = jnp.sqrt(1.0 + (dispersion - 1.0) * _mean_share(bin))
+    whitening = NeighbourWhitening(bin.layout[:, VARIANCE], bin.layout[:, WEIGHTS:])
+    return Scatter(scale, correlation=whitening, log_factor=_log_factor(dispersion, scale, bin))
 
 
-AT_BEST, COLUMNS = 2, 4 + BAND + 1  # of the layout of a bin
+def _log_factor(dispersion: Any, scale: Any, bin: Any) -> Any:
+    """Log likelihood with the dispersion that each point has over that with the same scale for all, for the squares of
+    white residuals that were found at an estimate."""
+    variance = _with_dispersion(dispersion, bin.layout[:, PAIRS])
+    own = bin.layout[:, SQUARES] * (1.0 / variance - 1.0 / scale**2) + jnp.log(variance / scale**2)
+    return -0.5 * jnp.sum(jnp.where(bin.valid, own, 0.0))
+
+
+def _with_dispersion(dispersion: Any, pairs: Any) -> Any:
+    """Variance of deviance residuals by dispersion alone, D^2."""
+    return 1.0 + (dispersion - 1.0) * pairs / (pairs + RARE)
+
+
+def counted_pairs(scatter: Scatter, bin: Any) -> PairScatter:
+    """The scatter of counted pairs, of which `photons` gives the normal approximation."""
+    return scatter_of(1.0 + (scatter.scale**2 - 1.0) / _mean_share(bin), bin.layout)
+
+
+def _mean_share(bin: Any) -> Any:
+    """The mean over the valid points of E / (E + 10), the share that dispersion has in the variance of a point."""
+    share = jnp.where(bin.valid, bin.layout[:, PAIRS] / (bin.layout[:, PAIRS] + RARE), 0.0)
+    return jnp.maximum(jnp.sum(share) / jnp.maximum(jnp.sum(bin.valid), 1), SMALLEST_SHARE)
+
+
+PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, SQUARES, WEIGHTS = range(6)  # columns of the layout of a bin, the last the first
+COLUMNS = WEIGHTS + BAND + 1
 
 
 def scatter_of(dispersion: Any, layout: Float[Array, "tau column"]) -> PairScatter:
     """The scatter of a bin with this layout."""
-    return PairScatter(dispersion, *(layout[:, place] for place in range(4)), layout[:, 4:])
+    pairs, variance, at_best, log_weights = (layout[:, place] for place in (PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS))
+    return PairScatter(dispersion, pairs, variance, at_best, log_weights, layout[:, WEIGHTS:])
 
 
 def uncorrelated(
@@ -204,29 +300,32 @@ def uncorrelated(
         pairs, seen: expected where g2 = 1, and found; n log n - n - log n! is the log probability at mu = n.
     """
     layout = np.zeros((*pairs.shape, COLUMNS))
-    layout[..., 0], layout[..., 1], layout[..., 4] = pairs, 1.0, 1.0
-    layout[..., 2] = special.xlogy(seen, seen) - seen - special.gammaln(seen + 1.0)
-    layout[..., 2] += 0.5 * np.log(np.where(pairs > 0, pairs, 1.0))
+    layout[..., PAIRS], layout[..., VARIANCE], layout[..., SQUARES], layout[..., WEIGHTS] = pairs, 1.0, 1.0, 1.0
+    layout[..., AT_BEST] = special.xlogy(seen, seen) - seen - special.gammaln(seen + 1.0)
+    layout[..., AT_BEST] += 0.5 * np.log(np.where(pairs > 0, pairs, 1.0))
     return layout
 
 
-def with_weights(
+def with_theory(
     layout: Float[np.ndarray, "tau column"],
     correlation: Float[np.ndarray, "delay delay"],
     valid: Bool[np.ndarray, " tau"],
+    deviance: Float[np.ndarray, " tau"],
 ) -> Float[np.ndarray, "tau column"]:
-    """The layout of a bin with R, the correlation matrix of its first delays, of which the valid ones count. The
-    weights are those of each residual's conditional distribution given the valid ones at most BAND delays before it,
-    over its standard deviation."""
+    """The layout of a bin with R, the correlation matrix of its first delays, of which the valid ones count, and with
+    deviance residuals at an estimate.
+
+    The weights are those of each residual's conditional distribution given the valid ones at most BAND delays before
+    it, over its standard deviation."""
     layout, size = layout.copy(), len(correlation)
-    layout[:size, 1], layout[:size, 3:] = np.diag(correlation), 0.0
+    layout[:size, VARIANCE], layout[:size, LOG_WEIGHTS:] = np.diag(correlation), 0.0
     for place in np.flatnonzero(valid[:size]).tolist():
-        first = max(0, place - BAND)
-        before = first + np.flatnonzero(valid[first:place])
+        before = max(0, place - BAND) + np.flatnonzero(valid[max(0, place - BAND) : place])
         factors = np.linalg.solve(correlation[np.ix_(before, before)], correlation[before, place])
         sd = np.sqrt(correlation[place, place] - factors @ correlation[before, place])
-        layout[place, 3], layout[place, 4] = -np.log(sd), 1.0 / sd
-        layout[place, 4 + place - before] = -factors / sd
+        layout[place, LOG_WEIGHTS], layout[place, WEIGHTS] = -np.log(sd), 1.0 / sd
+        layout[place, WEIGHTS + place - before] = -factors / sd
+        layout[place, SQUARES] = ((deviance[place] - factors @ deviance[before]) / sd) ** 2
     return layout
 
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax.scipy.special import ndtri
 from jaxtyping import Array, Bool, Float
-
-from bayesfit.modelling.ornstein_uhlenbeck import OrnsteinUhlenbeck
-from bayesfit.modelling.photons import PairScatter
 
 SMALLEST_SCALE = 1e-6
 
@@ -46,18 +44,73 @@ class Points(Protocol):
         ...
 
 
+class Correlation(Protocol):
+    """Correlated errors of one curve."""
+
+    @property
+    def innovation(self) -> OfDelays:
+        """Variance of a point given all before it."""
+        ...
+
+    def whiten(self, columns: Float[Array, "tau column"]) -> Float[Array, "tau column"]:
+        """Columns in coordinates where the noise is independent and of unit variance."""
+        ...
+
+    def whiten_each(self, columns: tuple[OfDelays, ...]) -> tuple[OfDelays, ...]:
+        """The same for a few columns, of which some may be data."""
+        ...
+
+    def color(self, white: OfDelays) -> OfDelays:
+        """The column that `whiten` turns into this white one."""
+        ...
+
+    def neighbours(self) -> OfDelays:
+        """Correlation of each point with the one before."""
+        ...
+
+
+class PointScatter(Protocol):
+    """How the points of one bin scatter, as far as results need it."""
+
+    def whiten(self, bin: Points, *columns: OfDelays) -> tuple[OfDelays, ...]:
+        """Residuals in coordinates where the noise is independent."""
+        ...
+
+    def log_likelihood(self, white: OfDelays, bin: Points) -> Float[Array, ""]:
+        """Log density of the standardised residuals of the valid points, from the whitened ones."""
+        ...
+
+    def pointwise(self, residual: OfDelays, bin: Points) -> OfDelays:
+        """Log density of each standardised residual given all others of the bin; 0 where not valid."""
+        ...
+
+    def sigma(self, bin: Points) -> OfDelays:
+        """Standard deviation of g2 at each delay, NaN where not valid."""
+        ...
+
+    def scores(self, residual: OfDelays, bin: Points) -> OfDelays:
+        """Normal scores of the standardised residuals; 0 where not valid."""
+        ...
+
+    def sample(self, key: Array, mean: OfDelays, bin: Points) -> OfDelays:
+        """A simulated curve, equal to the mean where points are not valid."""
+        ...
+
+
 class Scatter(NamedTuple):
     """How the standardised residuals (g2 - mean) / g2_err of one bin scatter.
 
     `scale` is the standard deviation (of a Student-t: its scale) that all points have in common, `relative` a further
     factor for each delay, None for 1. `correlation` describes correlated errors, None where they are independent.
-    `freedom` is the number of degrees of freedom of a Student-t, None for a normal distribution.
+    `freedom` is the number of degrees of freedom of a Student-t, None for a normal distribution. `log_factor` is the
+    log of a factor of the likelihood that depends on no residual, None for 0.
     """
 
     scale: Float[Array, ""] | float
     relative: OfDelays | None = None
-    correlation: OrnsteinUhlenbeck | None = None
+    correlation: Correlation | None = None
     freedom: Float[Array, ""] | None = None
+    log_factor: Float[Array, ""] | None = None
 
     def whiten(self, bin: Points, *columns: OfDelays) -> tuple[OfDelays, ...]:
         """Columns in coordinates where the noise is independent and has the same `scale` everywhere. A linear map, in
@@ -66,8 +119,7 @@ class Scatter(NamedTuple):
             columns = tuple(column / self.relative for column in columns)
         if self.correlation is None:
             return columns
-        white = jnp.where(bin.valid[:, None], self.correlation.whiten(jnp.stack(columns, axis=-1)), 0.0)
-        return tuple(white[:, place] for place in range(len(columns)))
+        return tuple(jnp.where(bin.valid, white, 0.0) for white in self.correlation.whiten_each(columns))
 
     def color(self, white: OfDelays) -> OfDelays:
         """The column that `whiten` turns into this white one."""
@@ -96,7 +148,8 @@ class Scatter(NamedTuple):
     def log_likelihood(self, white: OfDelays, bin: Points) -> Float[Array, ""]:
         """Log density of the standardised residuals of the valid points, from the whitened ones."""
         densities = self.white.log_prob(white * (1.0 / self.scale))
-        return jnp.sum(jnp.where(bin.valid, densities, 0.0)) - self.log_volume(bin)
+        density = jnp.sum(jnp.where(bin.valid, densities, 0.0)) - self.log_volume(bin)
+        return density if self.log_factor is None else density + self.log_factor
 
     def pointwise(self, residual: OfDelays, bin: Points) -> OfDelays:
         """Log density of each standardised residual given all others of the bin; 0 where not valid.
@@ -124,13 +177,19 @@ class Scatter(NamedTuple):
             white = -jnp.sign(white) * ndtri(tail)
         return jnp.where(bin.valid, white, 0.0)
 
+    def sample(self, key: Array, mean: OfDelays, bin: Points) -> OfDelays:
+        """A simulated curve, equal to the mean where points are not valid."""
+        white = self.white.sample(key, jnp.shape(mean)) * self.scale
+        error = jnp.where(bin.valid, 1.0 / jnp.where(bin.valid, bin.inverse_error, 1.0), 0.0)
+        return mean + error * self.color(white)
+
 
 class Observed(dist.Distribution):
     """The distribution of g2 (tau,) about a mean curve (tau,). Only the valid points count."""
 
     support = dist.constraints.real_vector
 
-    def __init__(self, mean: OfDelays, scatter: Scatter | PairScatter, bin: Points) -> None:
+    def __init__(self, mean: OfDelays, scatter: PointScatter, bin: Points) -> None:
         self.mean_curve, self.scatter, self.bin = mean, scatter, bin
         super().__init__(event_shape=jnp.shape(mean))
 
@@ -142,11 +201,8 @@ class Observed(dist.Distribution):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Float[Array, "*sample tau"]:
         """Simulated curves, equal to the mean where points are not valid."""
-        if isinstance(self.scatter, PairScatter):
-            pairs = jnp.where(self.bin.valid, self.scatter.pairs, 1.0)
-            seen = self.scatter.sample_pairs(key, self.mean_curve * pairs)
-            return jnp.where(self.bin.valid, seen / pairs, self.mean_curve)
-        white = self.scatter.white.sample(key, (*sample_shape, *self.event_shape)) * self.scatter.scale
-        color = jnp.vectorize(self.scatter.color, signature="(t)->(t)")
-        error = jnp.where(self.bin.valid, 1.0 / jnp.where(self.bin.valid, self.bin.inverse_error, 1.0), 0.0)
-        return self.mean_curve + error * color(white)
+        if not sample_shape:
+            return self.scatter.sample(key, self.mean_curve, self.bin)
+        keys = jax.random.split(key, sample_shape)
+        one = lambda key: self.scatter.sample(key, self.mean_curve, self.bin)  # noqa: E731
+        return jnp.vectorize(one, signature="()->(t)")(keys)

@@ -18,9 +18,8 @@ from jaxtyping import Array, Float
 
 from bayesfit.modelling.model import AMPLITUDES, Model
 from bayesfit.modelling.noise import Noise
-from bayesfit.modelling.photons import PairScatter
 from bayesfit.modelling.priors import build
-from bayesfit.modelling.scatter import Observed, Scatter
+from bayesfit.modelling.scatter import Observed, PointScatter
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.coordinates import Override, PriorDensity, PriorTails, Values
 
@@ -59,8 +58,9 @@ class BinProgram:
         if "<locals>" in getattr(program, "__qualname__", "<locals>") and not self.model.options:
             return None
         choices = self.families, self.fixed, self.curve_names, self.noise_names, self.model.form, self.model.starts
+        noise = self.noise.name if self.noise.observed is None else f"{self.noise.name}, approximate"
         options = json.dumps(self.model.options, sort_keys=True)
-        return f"{program.__module__} {self.model.name} {self.noise.name} {choices} {options}"
+        return f"{program.__module__} {self.model.name} {noise} {choices} {options}"
 
     @cached_property
     def marginal(self) -> tuple[str, ...]:
@@ -82,13 +82,18 @@ class BinProgram:
         priors = {name: build(family, bin.priors[name]) for name, family in self.families}
         return Override(program, bin.fixed, priors)
 
-    def parameters(self, bin: Bin) -> tuple[Float[Array, " tau"], Scatter | PairScatter]:
+    def parameters(self, bin: Bin) -> tuple[Float[Array, " tau"], PointScatter]:
         """Sample every parameter; the mean curve, in the units of the data, and the scatter."""
         mean = self.model.program(bin.tau)
         if self.model.form == "siegert":
             contrast, baseline = (sample_amplitude(name) for name in AMPLITUDES)
             mean = baseline + contrast * mean
-        return mean, self.noise.program(bin)
+        return mean, self._scatter(bin)
+
+    def _scatter(self, bin: Bin) -> PointScatter:
+        """Sample the noise's parameters; the scatter of the points, without any approximation."""
+        scatter = self.noise.program(bin)
+        return scatter if self.noise.observed is None else self.noise.observed(scatter, bin)
 
     def full_program(self, bin: Bin) -> None:
         """The whole NumPyro program of one bin: every site sampled, `g2` observed."""
@@ -105,9 +110,18 @@ class BinProgram:
         shape = pinned(bin.tau)
         return shape if self.model.form == "curve" else values["baseline"] + values["contrast"] * shape
 
-    def scatter_at(self, values: Values, bin: Bin) -> Scatter:
-        """The scatter at constrained values."""
-        return Override(self.noise.program, values, {})(bin)
+    def scatter_at(self, values: Values, bin: Bin) -> PointScatter:
+        """The scatter of the points at constrained values."""
+        return Override(self._scatter, values, {})(bin)
+
+    def log_correction(self, values: Values, bin: Bin) -> Float[Array, ""]:
+        """Log of the likelihood over that of the noise model's normal approximation, at all constrained values."""
+        residual = bin.y - self.mean(values, bin) * bin.inverse_error
+        exact, approximate = self.scatter_at(values, bin), Override(self.noise.program, values, {})(bin)
+        of_exact, of_approximate = (
+            scatter.log_likelihood(scatter.whiten(bin, residual)[0], bin) for scatter in (exact, approximate)
+        )
+        return of_exact - of_approximate
 
     def log_prior(self, values: Values, bin: Bin) -> Values:
         """Log prior density of every inferred parameter at constrained values, without Jacobian."""

@@ -47,7 +47,7 @@ class CurveCoordinates(BinProgram):
         sampled, each in a coordinate about its regression, and come last among the curve's coordinates."""
         normal = normal_amplitudes(self.model, dict(self.families), self.fixed)
         sampled = tuple(name for name in normal if name not in self.marginal)
-        intricate = self.noise.counted or sum(name not in AMPLITUDES for name in self.curve_names) >= INTRICATE
+        intricate = sum(name not in AMPLITUDES for name in self.curve_names) >= INTRICATE
         return sampled if intricate else ()
 
     @property

@@ -16,8 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Float, PyTree
 
 from bayesfit.compute.devices import Batches, Spread, named, stream, take
+from bayesfit.modelling import photons as theory
 from bayesfit.modelling.photon_covariance import speckle_covariance
-from bayesfit.modelling.photons import AT_BEST, residual_correlation, with_weights
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.coordinates import Override
 from bayesfit.posterior.density import Posterior
@@ -29,6 +29,7 @@ OfBins = Float[np.ndarray, " q_bin"]
 POINTS = 200  # delays at which the decay is tabulated
 SHORTEST = 1e-3  # frames, the shortest of them
 CONTRAST = 1e-3, 1.0  # bounds of the contrast that theory is given
+SMALLEST = 1e-300  # pairs
 WIDTH = 16  # bins at a time
 UNCHANGED = 0.05  # change of the decay, in units of the contrast, that leaves the errors as they are
 
@@ -53,12 +54,23 @@ def with_theory(problem: Problem, values: Mapping[str, OfBins]) -> Problem:
         if not (np.isfinite(contrast) and np.isfinite(decay).all()):
             continue
         detection, valid = counting.bin(place), bins.valid[place]
-        mean, covariance = speckle_covariance(partial(_between, lags, np.clip(decay, 0.0, 1.0)), contrast, detection)
-        correlation = residual_correlation(mean, covariance, detection.pairs)
-        layout[place] = with_weights(layout[place], correlation, valid)
-        error = np.sqrt(np.diag(correlation) * mean / np.maximum(detection.pairs, 1e-300))
+        table = np.clip(decay, 0.0, 1.0)
+        mean, covariance = speckle_covariance(partial(_between, lags, table), contrast, detection)
+        correlation = theory.residual_correlation(mean, covariance, detection.pairs)
+        curve = values["baseline"][place] + values["contrast"][place] * _between(lags, table, detection.lags)
+        layout[place] = theory.with_theory(layout[place], correlation, valid, _deviance(bins, place, curve))
+        error = np.sqrt(np.diag(correlation) * mean / np.maximum(detection.pairs, SMALLEST))
         inverse_error[place, : mean.size] = np.where(valid[: mean.size], 1.0 / error, 0.0)
     return _standardised(problem, bins._replace(layout=layout), inverse_error)
+
+
+def _deviance(bins: Bin, place: int, curve: Float[Array, " tau"]) -> Float[Array, " tau"]:
+    """Deviance residuals of a bin at a curve; 0 where not valid."""
+    size = curve.size
+    valid, pairs = bins.valid[place, :size], bins.layout[place, :size, theory.PAIRS]
+    g2 = bins.y[place, :size] / np.where(valid, bins.inverse_error[place, :size], 1.0)
+    mu = np.maximum(pairs * curve, SMALLEST)
+    return np.where(valid, theory.deviance_of(g2 * pairs, mu), 0.0)
 
 
 def _between(lags: Float[Array, " point"], decay: Float[Array, " point"], lag: Float[Array, "*any"]) -> Any:
@@ -69,7 +81,7 @@ def _between(lags: Float[Array, " point"], decay: Float[Array, " point"], lag: F
 def _standardised(problem: Problem, bins: Bin, inverse_error: Float[Array, "q_bin tau"]) -> Problem:
     """The problem with these bins, their data divided by other errors."""
     ratio = np.where(bins.valid, inverse_error, 1.0) / np.where(bins.valid, bins.inverse_error, 1.0)
-    bins.layout[..., AT_BEST] -= np.log(ratio)  # a density per unit of standardised g2
+    bins.layout[..., theory.AT_BEST] -= np.log(ratio)  # a density per unit of standardised g2
     bins = bins._replace(y=bins.y * ratio, inverse_error=inverse_error)
     return replace(problem, bins=bins._replace(log_constant=problem.posterior.log_constant(bins)))
 

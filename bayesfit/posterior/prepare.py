@@ -102,7 +102,7 @@ class Programs(NamedTuple):
 def prepare(
     data: xr.Dataset,
     model: Any = "stretched_exponential",
-    noise: str = "scaled",
+    noise: str | Noise = "scaled",
     priors: Mapping[str, Any] | None = None,
     fixed: Mapping[str, Any] | None = None,
 ) -> Problem:
@@ -112,10 +112,11 @@ def prepare(
         SettingsError: an unknown name, or an impossible value. ModelError: the model breaks the contract.
         InputError: the data do not suit the model.
     """
-    data = oriented(as_counted(data) if get_noise(noise).counted else data)
+    noise = get_noise(noise) if isinstance(noise, str) else noise
+    data = oriented(as_counted(data) if noise.counted else data)
     expect_table(priors, "priors")
     expect_table(fixed, "fixed")
-    programs = _programs(data, get_model(model), get_noise(noise))
+    programs = _programs(data, get_model(model), noise)
     model = programs.model
     pinned = {name: _one_or_per_bin(value, f"fixed.{name}", data) for name, value in (fixed or {}).items()}
     given = {name: parse_prior(spec, name) for name, spec in _all_priors(model, data, priors or {}).items()}

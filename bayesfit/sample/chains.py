@@ -8,6 +8,7 @@ draws of a chain depend only on its own key and on the number of the transition,
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -53,14 +54,25 @@ class Chain(NamedTuple):
     tree_depth: Int[Any, ""]
 
 
+class Corrected(NamedTuple):
+    """Where a chain stands whose potential is an approximation: the point, all constrained `values` there, and the log
+    of the density over the approximation."""
+
+    point: Point
+    values: dict[str, Number]
+    log_ratio: Number
+
+
 class ChainState(NamedTuple):
     """Where a chain stands: its trajectory, the number of transitions made, -1 before it is at its start, the step
-    size, and the state of the step size's adaptation."""
+    size, and the state of the step size's adaptation; and where its last transition ended, if its potential is an
+    approximation, else None."""
 
     tree: Tree
     transitions: Int[Array, ""]
     step_size: Number
     adaptation: Any
+    corrected: Corrected | None = None
 
 
 class Transition(NamedTuple):
@@ -86,27 +98,29 @@ def advance(target: Target, chain: Chain, state: ChainState, fresh: Bool[Array, 
     left, with a leading axis."""
     amplitudes = key_for(chain.key, AMPLITUDES, chain.number, chain.step)
     chain = chain._replace(key=jax.random.key_data(key_for(chain.key, TRANSITIONS, chain.number, chain.step)))
-    state = choose(fresh, begin(chain), state)
+    state = choose(fresh, begin(target, chain), state)
     first = state.transitions
     proposals = jax.vmap(lambda number: propose(_keys(chain, first + number)[1], chain.mixture))(jnp.arange(ROUNDS))
 
     def one_round(state: ChainState, _: None) -> tuple[ChainState, Transition]:
         proposal = jax.tree.map(lambda array: array[state.transitions - first], proposals)
         proposal = proposal._replace(u=jnp.where(state.transitions < 0, chain.start, proposal.u))
-        after, left = _round(target, chain, state, proposal)
         key = jax.random.fold_in(amplitudes, state.transitions)
+        after, left = _round(target, chain, state, proposal, key)
+        if target.correction is not None:
+            return after, left
         return after, left._replace(values=target.constrain(_position(chain, left.u), chain.bin, key))
 
     return jax.lax.scan(one_round, state, None, length=ROUNDS)
 
 
-def blank_states(chains: Chain) -> ChainState:
+def blank_states(target: Target, chains: Chain) -> ChainState:
     """Zeros in the shapes of the states of many chains (leading axis), as NumPy arrays."""
-    shapes = jax.eval_shape(jax.vmap(begin), chains)
+    shapes = jax.eval_shape(jax.vmap(partial(begin, target)), chains)
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
 
-def begin(chain: Chain) -> ChainState:
+def begin(target: Target, chain: Chain) -> ChainState:
     """The state of a chain that is about to move to its start, before its first transition."""
     zeros = jnp.zeros_like(chain.start)
     nowhere = Point(jnp.asarray(chain.start), zeros, jnp.array(jnp.inf), zeros)
@@ -116,7 +130,15 @@ def begin(chain: Chain) -> ChainState:
         transitions=-jnp.ones((), jnp.int32),
         step_size=step_size,
         adaptation=_begin_adapting(jnp.log(10.0 * step_size)),
+        corrected=None if target.correction is None else _before_any(target, chain, nowhere),
     )
+
+
+def _before_any(target: Target, chain: Chain, nowhere: Point) -> Corrected:
+    """Where a chain stands before its first transition; whatever comes is accepted."""
+    shapes = jax.eval_shape(target.constrain, chain.start, chain.bin, jax.random.key(0))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    return Corrected(nowhere, zeros, jnp.array(-jnp.inf))
 
 
 def _position(chain: Chain, u: Vector) -> Vector:
@@ -129,7 +151,9 @@ def _keys(chain: Chain, count: Int[Array, ""] | int) -> Key[Array, " 2"]:
     return jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(chain.key), count))
 
 
-def _round(target: Target, chain: Chain, state: ChainState, proposal: Proposal) -> tuple[ChainState, Transition]:
+def _round(
+    target: Target, chain: Chain, state: ChainState, proposal: Proposal, key: Key[Array, ""]
+) -> tuple[ChainState, Transition]:
     """A few evaluations of the potential. The first is at the proposed position where the trajectory has ended; where
     it has not, and for all the others, it is at the trajectory's next leaf."""
 
@@ -142,30 +166,53 @@ def _round(target: Target, chain: Chain, state: ChainState, proposal: Proposal) 
         grown = state._replace(tree=add_leaf(tree, state.step_size, value, gradient, chain.tree_depth))
 
         def decide() -> tuple[ChainState, Transition]:
-            after, left = _end(chain, state, proposal, value, gradient)
+            proposed = Point(proposal.u, jnp.zeros_like(proposal.u), value, gradient)
+            after, left = _end(target, chain, state, (proposal, proposed), key)
             return choose(tree.ended, after, grown), left
 
         return jax.lax.cond(number == 0, decide, lambda: (grown, transition))
 
-    left = jax.eval_shape(_left, state, state.tree.pick)
+    left = jax.eval_shape(_left, state, state.tree.pick, jnp.array(False))
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), left)
     return jax.lax.fori_loop(0, EVALUATIONS, one, (state, nothing))
 
 
 def _end(
-    chain: Chain, state: ChainState, proposal: Proposal, value: Number, gradient: Vector
+    target: Target, chain: Chain, state: ChainState, proposed: tuple[Proposal, Point], key: Key[Array, ""]
 ) -> tuple[ChainState, Transition]:
-    """End a transition by accepting or rejecting its independence proposal, and begin the next."""
-    count = state.transitions + 1
+    """End a transition by accepting or rejecting its independence proposal, of which the point is given, and begin the
+    next. Where the potential is an approximation, the trajectory and the proposal are corrected one after the other."""
+    count, begins = state.transitions + 1, state.transitions < 0
     step_size, adaptation = _step_size(chain, state)
-    point, accepted = accept_or_reject(state.tree.pick, proposal, value, gradient, chain.mixture)
-    placed = Point(proposal.u, jnp.zeros_like(proposal.u), value, gradient)
-    point = choose(state.transitions < 0, placed, point)
-    after = ChainState(new_tree(_keys(chain, count)[0], point, MAX_TREE_DEPTH), count, step_size, adaptation)
-    return after, _left(state, point, accepted)
+    point, corrected = state.tree.pick, state.corrected
+    key_first, key_second = jax.random.split(key)
+    if corrected is not None:
+        corrected = _corrected(target, chain, corrected, point, key_first)
+        point = corrected.point
+    moved, accepted = accept_or_reject(point, *proposed, chain.mixture)
+    point = choose(begins, proposed[1], moved)
+    if corrected is not None:
+        corrected = _corrected(target, chain, choose(begins, state.corrected, corrected), point, key_second)
+        point = corrected.point
+    after = ChainState(new_tree(_keys(chain, count)[0], point, MAX_TREE_DEPTH), count, step_size, adaptation, corrected)
+    return after, _left(state._replace(corrected=corrected), point, accepted)
 
 
-def _left(state: ChainState, point: Point, independence_accepted: Bool[Array, ""] | bool = False) -> Transition:
+def _corrected(target: Target, chain: Chain, before: Corrected, point: Point, key: Key[Array, ""]) -> Corrected:
+    """Where a chain stands whose potential is an approximation: at this point, to which a move has led that leaves the
+    approximation invariant and is reversible, with the drawn parameters drawn anew; or where it stood before.
+
+    The draws leave the approximation invariant, too, so that a Metropolis-Hastings step has only the ratios of the
+    densities to weigh (Christen & Fox, J. Comput. Graph. Stat. 14, 795 (2005))."""
+    assert target.correction is not None
+    key_values, key_accept = jax.random.split(key)
+    values = target.constrain(_position(chain, point.u), chain.bin, key_values)
+    log_ratio = target.correction(values, chain.bin)
+    accepted = jnp.log(jax.random.uniform(key_accept)) < log_ratio - before.log_ratio
+    return choose(accepted, Corrected(point, values, log_ratio), before)
+
+
+def _left(state: ChainState, point: Point, independence_accepted: Bool[Array, ""]) -> Transition:
     """What a chain whose trajectory has ended leaves at the point where its transition ends."""
     tree = state.tree
     return Transition(
@@ -177,8 +224,8 @@ def _left(state: ChainState, point: Point, independence_accepted: Bool[Array, ""
         acceptance_rate=tree.acceptance / tree.steps,
         step_size=state.step_size,
         diverging=tree.diverging,
-        independence_accepted=jnp.asarray(independence_accepted),
-        values=None,
+        independence_accepted=independence_accepted,
+        values=None if state.corrected is None else state.corrected.values,
     )
 
 

@@ -68,11 +68,11 @@ def log_density(u: Vector, mixture: Mixture) -> Float[Array, ""]:
 
 
 def accept_or_reject(
-    point: Point, proposal: Proposal, value: Number, gradient: Vector, mixture: Mixture
+    point: Point, proposal: Proposal, proposed: Point, mixture: Mixture
 ) -> tuple[Point, Bool[Array, ""]]:
-    """One Metropolis-Hastings step: the point after it, and whether the proposal was accepted; `value` and `gradient`
-    are those of the potential at the proposed position."""
-    log_ratio = point.potential - value + log_density(point.u, mixture) - proposal.log_density
-    finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
+    """One Metropolis-Hastings step from a point to the proposed one: the point after it, which keeps its momentum, and
+    whether the proposal was accepted."""
+    log_ratio = point.potential - proposed.potential + log_density(point.u, mixture) - proposal.log_density
+    finite = jnp.isfinite(proposed.potential) & jnp.all(jnp.isfinite(proposed.gradient))
     accepted = finite & (proposal.log_uniform < log_ratio)
-    return choose(accepted, Point(proposal.u, point.momentum, value, gradient), point), accepted
+    return choose(accepted, proposed._replace(momentum=point.momentum), point), accepted

@@ -58,13 +58,14 @@ class Slots:
     """The places of chains on the devices. `host` holds what each place needs, and `fresh` whether it begins anew;
     `chains` and `states` lie on the devices. `of` (slot, chain) are the places of each slot's chains."""
 
-    def __init__(self, program: Spread, blank: Chain, devices: int, chains: int) -> None:
+    def __init__(self, target: Target, blank: Chain, devices: int, chains: int) -> None:
         per_device = slots_per_device(chains)
         corner = np.arange(devices)[:, None] * CHAINS_PER_DEVICE + np.arange(per_device) * chains
         self.of: Int[np.ndarray, "slot chain"] = corner.reshape(-1, 1) + np.arange(chains)
+        program = _advancing(target)
         self.program, self.devices, self.host = program, devices, blank
         self.fresh = np.zeros(devices * CHAINS_PER_DEVICE, bool)
-        self.chains, self.states = place(blank, devices), place(blank_states(blank), devices)
+        self.chains, self.states = place(blank, devices), place(blank_states(target, blank), devices)
         arguments = self.chains, self.states, place(self.fresh, devices)
         _, left = program.start(*arguments).shapes(*arguments)
         self.values = tuple(left.values)
@@ -104,7 +105,7 @@ class Scheduler:
         devices = devices_for(bins.count, slots_per_device(schedule.chains))
         nobody = np.zeros(devices * CHAINS_PER_DEVICE, int)
         blank = self._chains(nobody, FIRST, nobody)
-        self.slots = Slots(_advancing(self.target), blank, devices, schedule.chains)
+        self.slots = Slots(self.target, blank, devices, schedule.chains)
         self.runs: list[Run | None] = [None] * len(self.slots.of)
         self.seen: dict[int, list[np.ndarray]] = {}  # per escalated bin, positions z of its importance sample and draws
         self.draws = Draws.none_of(bins.count)
