@@ -8,7 +8,7 @@ depend on what came before, so that one pass along the delays is enough (Hartika
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,10 @@ class OrnsteinUhlenbeck(NamedTuple):
         """The same for a few columns, in one pass."""
         white = self.whiten(jnp.stack(columns, axis=-1))
         return tuple(white[:, place] for place in range(len(columns)))
+
+    def log_volume(self, bin: Any) -> Float[Array, ""]:
+        """Log determinant of the map from white residuals to the correlated ones of the valid points."""
+        return 0.5 * jnp.sum(jnp.where(bin.valid, jnp.log(self.innovation), 0.0))
 
     def color(self, white: OfDelays) -> OfDelays:
         """The column that `whiten` turns into this white one."""

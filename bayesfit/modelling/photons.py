@@ -40,6 +40,7 @@ SERIES = 0.01  # relative distance of n from mu below which the deviance is take
 ORDER = 9  # of that series
 FEW = 100.0  # pairs, below which residuals are told by the distribution function
 SMALLEST_SHARE = 1e-6
+GROUPS = 8  # of points of nearly the same dispersion
 LOG_DISPERSION_SD = 0.5
 
 
@@ -120,41 +121,34 @@ def whitening_matrix(weights: Float[Array, "tau band"]) -> Float[Array, "tau tau
     return jnp.where(inside, jnp.take_along_axis(weights, jnp.clip(off, 0, last), axis=1), 0.0)
 
 
-def coloured(white: Float[Array, " tau"], weights: Float[Array, "tau band"]) -> Float[Array, " tau"]:
-    """The residuals that have these white ones; those of points that are not valid are independent."""
-    root = jnp.where(weights[:, :1] == 0.0, jnp.eye(white.size), whitening_matrix(weights))
-    return jax.scipy.linalg.solve_triangular(root, white, lower=True)
-
-
 class NeighbourWhitening(NamedTuple):
-    """The correlations of standardised residuals (tau,), whitened one by one by the residuals before them: `variance`
-    (tau,) is the diagonal of R, `weights` (tau, BAND + 1) are those of `PairScatter`. They depend on no parameter."""
+    """The correlations of standardised residuals (tau,), each whitened by those of the BAND delays before it: `weights`
+    (tau, BAND + 1) are their factors, and `log_weights` (tau,) belong to the residual itself. They depend on no
+    parameter."""
 
-    variance: Float[Array, " tau"]
     weights: Float[Array, "tau band"]
+    log_weights: Float[Array, " tau"]
 
     def whiten(self, columns: Float[Array, "tau column"]) -> Float[Array, "tau column"]:
         """Columns in coordinates where the noise is independent and of unit variance."""
-        return whitening_matrix(self.weights) @ (columns * jnp.sqrt(self.variance)[:, None])
+        return whitening_matrix(self.weights) @ columns
 
     def whiten_each(self, columns: tuple[Float[Array, " tau"], ...]) -> tuple[Float[Array, " tau"], ...]:
         """The same for a few columns, one by one, so that no derivative is taken of data."""
-        size = jnp.sqrt(self.variance)
-        return tuple(banded(column * size, self.weights) for column in columns)
+        return tuple(banded(column, self.weights) for column in columns)
 
-    @property
-    def innovation(self) -> Float[Array, " tau"]:
-        """Variance of a point given all before it; 1 where not valid."""
-        own = self.weights[:, 0] * jnp.sqrt(self.variance)
-        return jnp.where(own > 0, own, 1.0) ** -2
+    def log_volume(self, bin: Any) -> Float[Array, ""]:
+        """Log determinant of the map from white residuals to the correlated ones of the valid points."""
+        return -jnp.sum(jnp.where(bin.valid, self.log_weights, 0.0))
 
     def color(self, white: Float[Array, " tau"]) -> Float[Array, " tau"]:
-        """The column that `whiten` turns into this white one."""
-        return coloured(white, self.weights) / jnp.sqrt(self.variance)
+        """The column that `whiten` turns into this white one; what is not valid is independent."""
+        root = jnp.where(self.weights[:, :1] == 0.0, jnp.eye(white.size), whitening_matrix(self.weights))
+        return jax.scipy.linalg.solve_triangular(root, white, lower=True)
 
     def neighbours(self) -> Float[Array, " tau"]:
         """Correlation of each point with the one before, of which only derivatives are asked for: there are none."""
-        return jnp.zeros_like(self.variance)
+        return jnp.zeros_like(self.log_weights)
 
 
 @dataclass(frozen=True)
@@ -163,25 +157,22 @@ class PairScatter:
     data.
 
     `dispersion`: variance of the counts over theory's; `pairs` (tau,): E; `variance` (tau,): diagonal of R; `at_best`
-    (tau,): log probability of the pairs seen where as many are expected, per unit of standardised g2; `weights` (tau,
-    BAND + 1): factors of each residual and of those before it, of which the white one is the sum; `log_weights` (tau,)
-    of each residual itself.
+    (tau,): log probability of the pairs seen where as many are expected, per unit of standardised g2; `correlation`: of
+    the residuals.
     """
 
     dispersion: Any
     pairs: Float[Array, " tau"]
     variance: Float[Array, " tau"]
     at_best: Float[Array, " tau"]
-    log_weights: Float[Array, " tau"]
-    weights: Float[Array, "tau band"]
+    correlation: NeighbourWhitening
     scale: float = 1.0
-    correlation: None = None
     freedom: None = None
 
     @property
     def relative(self) -> Float[Array, " tau"]:
-        """Standard deviation of each residual by dispersion alone, D."""
-        return jnp.sqrt(_with_dispersion(self.dispersion, self.pairs))
+        """Standard deviation of each deviance residual: sqrt(R) D."""
+        return jnp.sqrt(self.variance * _with_dispersion(self.dispersion, self.pairs))
 
     def whiten(self, bin: Any, residual: Any, *columns: Any) -> tuple[Any, ...]:
         """White residuals (tau,), of unit scale, from (g2 - mean) / g2_err; 0 where not valid. Columns of amplitudes
@@ -197,11 +188,11 @@ class PairScatter:
         return jnp.where(bin.valid, found, 0.0)
 
     def _white(self, deviance: Any, bin: Any) -> Any:
-        return jnp.where(bin.valid, banded(deviance / self.relative, self.weights), 0.0)
+        return jnp.where(bin.valid, banded(deviance / self.relative, self.correlation.weights), 0.0)
 
     def log_volume(self, bin: Any) -> Any:
         """Log determinant of the map from white residuals to deviance residuals."""
-        return jnp.sum(jnp.where(bin.valid, jnp.log(self.relative) - self.log_weights, 0.0))
+        return jnp.sum(jnp.where(bin.valid, jnp.log(self.relative), 0.0)) + self.correlation.log_volume(bin)
 
     def log_likelihood(self, white: Any, bin: Any) -> Any:
         """Log probability of the pairs, for white residuals (tau,), per unit of standardised g2."""
@@ -210,7 +201,7 @@ class PairScatter:
 
     def pointwise(self, residual: Any, bin: Any) -> Any:
         """Log probability of each point (tau,) given all others of the bin; 0 where not valid."""
-        root = jnp.where(bin.valid[:, None], whitening_matrix(self.weights), 0.0)
+        root = jnp.where(bin.valid[:, None], whitening_matrix(self.correlation.weights), 0.0)
         precision = jnp.where(bin.valid, jnp.sum(root**2, axis=0), 1.0)
         white = root.T @ self._white(self._deviance(bin, residual), bin)
         normal = -0.5 * white**2 / precision + 0.5 * jnp.log(precision)
@@ -220,7 +211,7 @@ class PairScatter:
         """Standard deviation of g2 (tau,) where the data lie, NaN where not valid."""
         pairs = self._pairs(bin, bin.inverse_error)
         seen = jnp.maximum(self._pairs(bin, bin.y), 1.0)
-        return jnp.where(bin.valid, jnp.sqrt(self.variance * seen) / pairs * self.relative, jnp.nan)
+        return jnp.where(bin.valid, jnp.sqrt(seen) / pairs * self.relative, jnp.nan)
 
     def scores(self, residual: Any, bin: Any) -> Any:
         """Normal scores (tau,): white residuals; where few pairs are expected, a normal quantile of a place between the
@@ -242,7 +233,7 @@ class PairScatter:
         key_counts, key_normal = jax.random.split(key)
         counts = jax.random.poisson(key_counts, jnp.minimum(mu, FEW)).astype(mu.dtype)
         z = jax.random.normal(key_normal, mu.shape)
-        z = self.relative * coloured(z, self.weights)
+        z = self.relative * self.correlation.color(z)
         return jnp.where(mu < FEW, counts, jnp.maximum(mu + jnp.sqrt(mu) * z + z**2 / 6.0, 0.0))
 
 
@@ -253,16 +244,15 @@ def photons(bin: Any) -> Scatter:
     transform = dist.transforms.ExpTransform()
     dispersion = numpyro.sample("dispersion", dist.TransformedDistribution(log_dispersion, transform))
     scale = jnp.sqrt(1.0 + (dispersion - 1.0) * _mean_share(bin))
-    whitening = NeighbourWhitening(bin.layout[:, VARIANCE], bin.layout[:, WEIGHTS:])
-    return Scatter(scale, correlation=whitening, log_factor=_log_factor(dispersion, scale, bin))
+    return Scatter(scale, correlation=_correlation(bin.layout), log_factor=_log_factor(dispersion, scale, bin))
 
 
 def _log_factor(dispersion: Any, scale: Any, bin: Any) -> Any:
     """Log likelihood with the dispersion that each point has over that with the same scale for all, for the squares of
-    white residuals that were found at an estimate."""
-    variance = _with_dispersion(dispersion, bin.layout[:, PAIRS])
-    own = bin.layout[:, SQUARES] * (1.0 / variance - 1.0 / scale**2) + jnp.log(variance / scale**2)
-    return -0.5 * jnp.sum(jnp.where(bin.valid, own, 0.0))
+    white residuals that were found at an estimate; in groups of points that have nearly the same dispersion."""
+    share, points, squares = (bin.layout[:GROUPS, column] for column in (SHARE, POINTS, SQUARES))
+    variance = 1.0 + (dispersion - 1.0) * share
+    return -0.5 * jnp.sum(squares * (1.0 / variance - 1.0 / scale**2) + points * jnp.log(variance / scale**2))
 
 
 def _with_dispersion(dispersion: Any, pairs: Any) -> Any:
@@ -276,33 +266,59 @@ def counted_pairs(scatter: Scatter, bin: Any) -> PairScatter:
 
 
 def _mean_share(bin: Any) -> Any:
-    """The mean over the valid points of E / (E + 10), the share that dispersion has in the variance of a point."""
-    share = jnp.where(bin.valid, bin.layout[:, PAIRS] / (bin.layout[:, PAIRS] + RARE), 0.0)
-    return jnp.maximum(jnp.sum(share) / jnp.maximum(jnp.sum(bin.valid), 1), SMALLEST_SHARE)
+    """The mean over the valid points of the share that dispersion has in their variance."""
+    share, points = bin.layout[:GROUPS, SHARE], bin.layout[:GROUPS, POINTS]
+    return jnp.maximum(jnp.sum(share * points) / jnp.maximum(jnp.sum(points), 1.0), SMALLEST_SHARE)
 
 
-PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, SQUARES, WEIGHTS = range(6)  # columns of the layout of a bin, the last the first
+PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, WHITE_DATA, WHITE_ONES, SHARE, POINTS, SQUARES, WEIGHTS = range(10)  # columns
 COLUMNS = WEIGHTS + BAND + 1
 
 
 def scatter_of(dispersion: Any, layout: Float[Array, "tau column"]) -> PairScatter:
     """The scatter of a bin with this layout."""
-    pairs, variance, at_best, log_weights = (layout[:, place] for place in (PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS))
-    return PairScatter(dispersion, pairs, variance, at_best, log_weights, layout[:, WEIGHTS:])
+    pairs, variance, at_best = (layout[:, column] for column in (PAIRS, VARIANCE, AT_BEST))
+    return PairScatter(dispersion, pairs, variance, at_best, _correlation(layout))
+
+
+def _correlation(layout: Float[Array, "tau column"]) -> NeighbourWhitening:
+    return NeighbourWhitening(layout[:, WEIGHTS:], layout[:, LOG_WEIGHTS])
+
+
+def white_data(bin: Any) -> tuple[Any, Any]:
+    """The standardised data and the column of the baseline, whitened."""
+    return bin.layout[:, WHITE_DATA], bin.layout[:, WHITE_ONES]
 
 
 def uncorrelated(
-    pairs: Float[np.ndarray, "q_bin tau"], seen: Float[np.ndarray, "q_bin tau"]
+    pairs: Float[np.ndarray, "q_bin tau"], seen: Float[np.ndarray, "q_bin tau"], valid: Bool[np.ndarray, "q_bin tau"]
 ) -> Float[np.ndarray, "q_bin tau column"]:
     """The layout of bins of which only the counting of pairs is known: R = 1, and g2_err = E^(-1/2).
 
     Args:
         pairs, seen: expected where g2 = 1, and found; n log n - n - log n! is the log probability at mu = n.
+        valid: which points count.
     """
     layout = np.zeros((*pairs.shape, COLUMNS))
-    layout[..., PAIRS], layout[..., VARIANCE], layout[..., SQUARES], layout[..., WEIGHTS] = pairs, 1.0, 1.0, 1.0
+    layout[..., PAIRS], layout[..., VARIANCE], layout[..., WEIGHTS] = pairs, 1.0, 1.0
     layout[..., AT_BEST] = special.xlogy(seen, seen) - seen - special.gammaln(seen + 1.0)
     layout[..., AT_BEST] += 0.5 * np.log(np.where(pairs > 0, pairs, 1.0))
+    for bin, own in enumerate(valid):
+        layout[bin, :GROUPS, SHARE : SQUARES + 1] = _grouped(pairs[bin, own], np.ones(own.sum()))
+    return layout
+
+
+def with_white_data(
+    layout: Float[np.ndarray, "q_bin tau column"],
+    y: Float[np.ndarray, "q_bin tau"],
+    inverse_error: Float[np.ndarray, "q_bin tau"],
+) -> Float[np.ndarray, "q_bin tau column"]:
+    """The layouts of bins with these standardised data, 0 where not valid."""
+    layout = layout.copy()
+    for column, data in ((WHITE_DATA, y), (WHITE_ONES, inverse_error)):
+        padded = np.pad(data, ((0, 0), (BAND, 0)))
+        before = np.lib.stride_tricks.sliding_window_view(padded, BAND + 1, axis=1)[..., ::-1]
+        layout[..., column] = np.where(inverse_error > 0, np.sum(layout[..., WEIGHTS:] * before, axis=-1), 0.0)
     return layout
 
 
@@ -310,23 +326,34 @@ def with_theory(
     layout: Float[np.ndarray, "tau column"],
     correlation: Float[np.ndarray, "delay delay"],
     valid: Bool[np.ndarray, " tau"],
-    deviance: Float[np.ndarray, " tau"],
+    deviance: Float[np.ndarray, " delay"],
 ) -> Float[np.ndarray, "tau column"]:
     """The layout of a bin with R, the correlation matrix of its first delays, of which the valid ones count, and with
-    deviance residuals at an estimate.
+    deviance residuals at an estimate, 0 where not valid.
 
     The weights are those of each residual's conditional distribution given the valid ones at most BAND delays before
     it, over its standard deviation."""
-    layout, size = layout.copy(), len(correlation)
-    layout[:size, VARIANCE], layout[:size, LOG_WEIGHTS:] = np.diag(correlation), 0.0
+    layout, size, sd = layout.copy(), len(correlation), np.sqrt(np.diag(correlation))
+    layout[:size, VARIANCE] = sd**2
+    layout[:, LOG_WEIGHTS], layout[:, SHARE:] = 0.0, 0.0
+    unit, white = correlation / np.outer(sd, sd), np.zeros(size)
     for place in np.flatnonzero(valid[:size]).tolist():
         before = max(0, place - BAND) + np.flatnonzero(valid[max(0, place - BAND) : place])
-        factors = np.linalg.solve(correlation[np.ix_(before, before)], correlation[before, place])
-        sd = np.sqrt(correlation[place, place] - factors @ correlation[before, place])
-        layout[place, LOG_WEIGHTS], layout[place, WEIGHTS] = -np.log(sd), 1.0 / sd
-        layout[place, WEIGHTS + place - before] = -factors / sd
-        layout[place, SQUARES] = ((deviance[place] - factors @ deviance[before]) / sd) ** 2
+        factors = np.linalg.solve(unit[np.ix_(before, before)], unit[before, place])
+        weight = (1.0 - factors @ unit[before, place]) ** -0.5
+        layout[place, LOG_WEIGHTS], layout[place, WEIGHTS] = np.log(weight), weight
+        layout[place, WEIGHTS + place - before] = -factors * weight
+        white[place] = weight * (deviance[place] / sd[place] - factors @ (deviance / sd)[before])
+    layout[:GROUPS, SHARE : SQUARES + 1] = _grouped(layout[:size, PAIRS][valid[:size]], white[valid[:size]])
     return layout
+
+
+def _grouped(pairs: Float[np.ndarray, " point"], white: Float[np.ndarray, " point"]) -> Float[np.ndarray, "group 3"]:
+    """Points in groups of nearly the same share E / (E + 10): their mean share, number, and sum of squares."""
+    share = np.sort(pairs / (pairs + RARE))
+    squares = (white**2)[np.argsort(pairs, kind="stable")]
+    parts = np.array_split(np.arange(share.size), GROUPS)
+    return np.array([[share[part].mean() if part.size else 0.0, part.size, squares[part].sum()] for part in parts])
 
 
 def residual_correlation(

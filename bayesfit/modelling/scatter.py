@@ -47,9 +47,8 @@ class Points(Protocol):
 class Correlation(Protocol):
     """Correlated errors of one curve."""
 
-    @property
-    def innovation(self) -> OfDelays:
-        """Variance of a point given all before it."""
+    def log_volume(self, bin: Points) -> Float[Array, ""]:
+        """Log determinant of the map from white residuals to the correlated ones of the valid points."""
         ...
 
     def whiten(self, columns: Float[Array, "tau column"]) -> Float[Array, "tau column"]:
@@ -137,7 +136,7 @@ class Scatter(NamedTuple):
         if self.relative is not None:
             volume += jnp.sum(jnp.where(bin.valid, jnp.log(self.relative), 0.0))
         if self.correlation is not None:
-            volume += 0.5 * jnp.sum(jnp.where(bin.valid, jnp.log(self.correlation.innovation), 0.0))
+            volume += self.correlation.log_volume(bin)
         return volume
 
     @property

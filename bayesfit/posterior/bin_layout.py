@@ -13,13 +13,14 @@ from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
 from bayesfit.data.curves import by_bin
 from bayesfit.modelling.noise import Noise
-from bayesfit.modelling.photons import uncorrelated
+from bayesfit.modelling.photons import uncorrelated, with_white_data
 from bayesfit.modelling.priors import Prior
 from bayesfit.posterior.bin_data import Bin
 
 PADDED = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)  # lengths, so that datasets share compiled programs
 
 OfBins = Float[np.ndarray, "*q_bin"]
+OfPoints = Float[np.ndarray, "q_bin padded"]
 
 
 def oriented(data: xr.Dataset) -> xr.Dataset:
@@ -73,7 +74,7 @@ def lay_out(data: xr.Dataset, noise: Noise, fixed: Mapping[str, OfBins], priors:
         y=y,
         inverse_error=inverse_error,
         valid=valid,
-        layout=_layouts(data, noise, tau),
+        layout=_layouts(data, noise, tau, (y, inverse_error)),
         log_constant=np.zeros(count),
         fixed={name: per_bin(value) for name, value in fixed.items()},
         priors={name: {key: per_bin(v) for key, v in prior.values.items()} for name, prior in priors.items()},
@@ -81,13 +82,17 @@ def lay_out(data: xr.Dataset, noise: Noise, fixed: Mapping[str, OfBins], priors:
 
 
 def _layouts(
-    data: xr.Dataset, noise: Noise, tau: Float[np.ndarray, " padded"]
+    data: xr.Dataset, noise: Noise, tau: Float[np.ndarray, " padded"], standardised: tuple[OfPoints, OfPoints]
 ) -> Float[np.ndarray, "q_bin padded column"]:
-    """What the noise model's program must know of each bin beside its points."""
+    """What the noise model's program must know of each bin beside its points, of which the `standardised` y and the
+    inverse errors are given."""
     if noise.counted:
         more = ((0, 0), (0, tau.size - data.sizes["tau"]))
         seen = np.where(data.valid, data.g2 * data.pairs, 1.0)
-        return uncorrelated(np.pad(data.pairs.values, more, mode="edge"), np.pad(seen, more, constant_values=1.0))
+        pairs = np.pad(data.pairs.values, more, mode="edge")
+        return with_white_data(
+            uncorrelated(pairs, np.pad(seen, more, constant_values=1.0), standardised[1] > 0), *standardised
+        )
     layout = noise.layout(tau)
     return np.broadcast_to(layout, (data.sizes["q_bin"], *layout.shape)).copy()
 

@@ -92,7 +92,10 @@ class BinProgram:
 
     def _scatter(self, bin: Bin) -> PointScatter:
         """Sample the noise's parameters; the scatter of the points, without any approximation."""
-        scatter = self.noise.program(bin)
+        return self.observed(self.noise.program(bin), bin)
+
+    def observed(self, scatter: Any, bin: Bin) -> PointScatter:
+        """The scatter of the points, where that of the noise model's program may be an approximation."""
         return scatter if self.noise.observed is None else self.noise.observed(scatter, bin)
 
     def full_program(self, bin: Bin) -> None:
@@ -113,15 +116,6 @@ class BinProgram:
     def scatter_at(self, values: Values, bin: Bin) -> PointScatter:
         """The scatter of the points at constrained values."""
         return Override(self._scatter, values, {})(bin)
-
-    def log_correction(self, values: Values, bin: Bin) -> Float[Array, ""]:
-        """Log of the likelihood over that of the noise model's normal approximation, at all constrained values."""
-        residual = bin.y - self.mean(values, bin) * bin.inverse_error
-        exact, approximate = self.scatter_at(values, bin), Override(self.noise.program, values, {})(bin)
-        of_exact, of_approximate = (
-            scatter.log_likelihood(scatter.whiten(bin, residual)[0], bin) for scatter in (exact, approximate)
-        )
-        return of_exact - of_approximate
 
     def log_prior(self, values: Values, bin: Bin) -> Values:
         """Log prior density of every inferred parameter at constrained values, without Jacobian."""

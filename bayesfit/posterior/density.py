@@ -17,8 +17,10 @@ import numpy as np
 from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
+from bayesfit.modelling.model import AMPLITUDES
+from bayesfit.modelling.photons import white_data
 from bayesfit.modelling.scatter import Scatter
-from bayesfit.posterior.bin_data import Bin, Columns, whitened
+from bayesfit.posterior.bin_data import Bin, Columns, Curve, whitened
 from bayesfit.posterior.coordinates import Coordinates, Values, coordinates
 from bayesfit.posterior.curve_coordinates import CurveCoordinates
 from bayesfit.posterior.linear_amplitudes import (
@@ -33,9 +35,10 @@ from bayesfit.posterior.linear_amplitudes import (
 
 
 class AtPoint(NamedTuple):
-    """What the programs of a bin say at one point: white `columns`, the `scatter`, constrained `values` of all sampled
-    parameters, and their `log_prior` with Jacobian."""
+    """What the programs of a bin say at one point: the `curve`, white `columns`, the `scatter`, constrained `values` of
+    all sampled parameters, and their `log_prior` with Jacobian."""
 
+    curve: Curve
     columns: Columns
     scatter: Scatter
     values: Values
@@ -60,8 +63,17 @@ class Posterior(CurveCoordinates):
         split = len(self.curve_names)
         curve, values, log_prior = self.curve(z[:split], bin)
         scatter, noise_values, log_prior_of_noise = self.scatter(z[split:], bin)
-        columns = whitened(curve, scatter, bin)
-        return AtPoint(columns, scatter, {**values, **noise_values}, log_prior + log_prior_of_noise)
+        columns = self._whitened(curve, scatter, bin)
+        return AtPoint(curve, columns, scatter, {**values, **noise_values}, log_prior + log_prior_of_noise)
+
+    def _whitened(self, curve: Curve, scatter: Scatter, bin: Bin) -> Columns:
+        """The white columns; where correlations depend on no parameter and both amplitudes are integrated out, only the
+        shape is not known beforehand."""
+        if self.noise.observed is None or self.marginal != AMPLITUDES:
+            return whitened(curve, scatter, bin)
+        y, ones = white_data(bin)
+        (shape,) = scatter.whiten(bin, curve.shape)
+        return Columns(y, shape, ones)
 
     def amplitudes(self, at: AtPoint, bin: Bin) -> Amplitudes:
         """The conditional distribution of the amplitudes at a point."""
@@ -102,6 +114,18 @@ class Posterior(CurveCoordinates):
         if not self.marginal:
             return at.values
         return {**at.values, **self.draw_amplitudes(self.amplitudes(at, bin), bin, key)}
+
+    def corrected(self, z: Float[Array, " param"], bin: Bin, key: Array) -> tuple[Values, Float[Array, ""]]:
+        """Every parameter at z, as `constrain` gives them, and the log of the likelihood there over that of the noise
+        model's normal approximation."""
+        at = self.at(z, bin)
+        values = {**at.values, **(self.draw_amplitudes(self.amplitudes(at, bin), bin, key) if self.marginal else {})}
+        contrast, baseline = (values[name] if name in self.marginal else jnp.zeros(()) for name in AMPLITUDES)
+        approximate = at.scatter.log_likelihood(at.columns.residual(contrast, baseline), bin)
+        residual = Columns(bin.y - at.curve.offset, at.curve.shape, at.curve.baseline).residual(contrast, baseline)
+        scatter = self.observed(at.scatter, bin)
+        (white,) = scatter.whiten(bin, residual)
+        return values, scatter.log_likelihood(white, bin) - approximate
 
     def draw_amplitudes(self, given: Amplitudes, bin: Bin, key: Array) -> Values:
         """Those amplitudes that are integrated out, drawn from their conditional distribution."""

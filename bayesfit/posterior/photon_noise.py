@@ -82,7 +82,9 @@ def _standardised(problem: Problem, bins: Bin, inverse_error: Float[Array, "q_bi
     """The problem with these bins, their data divided by other errors."""
     ratio = np.where(bins.valid, inverse_error, 1.0) / np.where(bins.valid, bins.inverse_error, 1.0)
     bins.layout[..., theory.AT_BEST] -= np.log(ratio)  # a density per unit of standardised g2
-    bins = bins._replace(y=bins.y * ratio, inverse_error=inverse_error)
+    y = bins.y * ratio
+    layout = theory.with_white_data(bins.layout, y, inverse_error)
+    bins = bins._replace(y=y, inverse_error=inverse_error, layout=layout)
     return replace(problem, bins=bins._replace(log_constant=problem.posterior.log_constant(bins)))
 
 

@@ -107,7 +107,7 @@ def advance(target: Target, chain: Chain, state: ChainState, fresh: Bool[Array, 
         proposal = proposal._replace(u=jnp.where(state.transitions < 0, chain.start, proposal.u))
         key = jax.random.fold_in(amplitudes, state.transitions)
         after, left = _round(target, chain, state, proposal, key)
-        if target.correction is not None:
+        if target.corrected is not None:
             return after, left
         return after, left._replace(values=target.constrain(_position(chain, left.u), chain.bin, key))
 
@@ -130,7 +130,7 @@ def begin(target: Target, chain: Chain) -> ChainState:
         transitions=-jnp.ones((), jnp.int32),
         step_size=step_size,
         adaptation=_begin_adapting(jnp.log(10.0 * step_size)),
-        corrected=None if target.correction is None else _before_any(target, chain, nowhere),
+        corrected=None if target.corrected is None else _before_any(target, chain, nowhere),
     )
 
 
@@ -204,10 +204,9 @@ def _corrected(target: Target, chain: Chain, before: Corrected, point: Point, ke
 
     The draws leave the approximation invariant, too, so that a Metropolis-Hastings step has only the ratios of the
     densities to weigh (Christen & Fox, J. Comput. Graph. Stat. 14, 795 (2005))."""
-    assert target.correction is not None
+    assert target.corrected is not None
     key_values, key_accept = jax.random.split(key)
-    values = target.constrain(_position(chain, point.u), chain.bin, key_values)
-    log_ratio = target.correction(values, chain.bin)
+    values, log_ratio = target.corrected(_position(chain, point.u), chain.bin, key_values)
     accepted = jnp.log(jax.random.uniform(key_accept)) < log_ratio - before.log_ratio
     return choose(accepted, Corrected(point, values, log_ratio), before)
 

@@ -16,7 +16,7 @@ from bayesfit.posterior.density import Posterior
 
 Potential = Callable[[Float[Array, " param"], Any], Float[Array, ""]]
 Constrain = Callable[[Float[Array, " param"], Any, Any], Any]
-Correction = Callable[[dict[str, Array], Any], Float[Array, ""]]
+Corrected = Callable[[Float[Array, " param"], Any, Any], tuple[dict[str, Array], Float[Array, ""]]]
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Target:
     serves all data of one shape. `identity` says in words what the functions are made of, None where that is not known;
     the functions themselves are left out of `repr`, which names compiled programs on disk.
 
-    Where the potential is only an approximation in which some parameters are integrated out, `correction(values, data)`
-    is the log of the density over the approximation at constrained values, all of them; the chains of small targets
+    Where the potential is only an approximation in which some parameters are integrated out, `corrected(z, data, key)`
+    gives what `constrain` does, and the log of the density over the approximation there; the chains of small targets
     correct for it.
 
     Two fields matter only to large targets. Programs that are not `kept_on_disk` are compiled by `jax.jit` for this
@@ -43,7 +43,7 @@ class Target:
     potential: Potential = field(repr=False)
     constrain: Constrain = field(repr=False)
     identity: str | None
-    correction: Correction | None = field(default=None, repr=False)
+    corrected: Corrected | None = field(default=None, repr=False)
     kept_on_disk: bool = True
     by_site: Callable[[Float[Array, " param"]], dict[str, Array]] | None = field(default=None, repr=False)
 
@@ -52,9 +52,9 @@ class Target:
 def bin_target(posterior: Posterior) -> Target:
     """The target that each bin with this posterior is, given its data as a `Bin`."""
     names = (*posterior.names, *posterior.marginal)
-    correction = None if posterior.noise.observed is None else posterior.log_correction
+    corrected = None if posterior.noise.observed is None else posterior.corrected
     size, identity = len(posterior.names), posterior.identity
-    return Target(size, names, posterior.potential, posterior.constrain, identity, correction)
+    return Target(size, names, posterior.potential, posterior.constrain, identity, corrected)
 
 
 @dataclass(frozen=True)
