@@ -10,6 +10,7 @@ from test_photons import photons as simulator
 import bayesfit
 from bayesfit.data import counting
 from bayesfit.data.counting import Counting, Detection
+from bayesfit.modelling import neighbour_whitening, photon_layout
 from bayesfit.modelling import photons as noise
 from bayesfit.modelling.photon_covariance import speckle_covariance
 
@@ -146,25 +147,24 @@ def bin_of(pairs, n, correlation=None, dispersion=1.0):
     """A bin with these pairs and the scatter of its noise."""
     from bayesfit.posterior.bin_data import Bin
 
-    layout = noise.uncorrelated(np.asarray(pairs, float)[None])[0]
-    valid = np.ones(len(pairs), bool)
+    pairs, n, valid, root = np.asarray(pairs, float), np.asarray(n, float), np.ones(len(pairs), bool), np.sqrt(pairs)
+    layout = photon_layout.uncorrelated(pairs[None], n[None], valid[None])[0]
     if correlation is not None:
-        layout = noise.with_weights(layout, correlation, valid)
-    root = np.sqrt(pairs)
-    bin = Bin(np.ones(len(pairs)), n / root, root, valid, layout, 0.0, {}, {})
-    bin = jax.tree.map(jnp.asarray, bin)
-    return bin, noise.PairScatter(dispersion, bin.layout[:, 0], bin.layout[:, 1], bin.layout[:, 2:])
+        layout = photon_layout.with_theory(layout, correlation, valid, np.zeros(len(pairs)))
+    bin = jax.tree.map(jnp.asarray, Bin(np.ones(len(pairs)), n / root, root, valid, layout, 0.0, {}, {}))
+    return bin, noise.scatter_of(dispersion, bin.layout)
 
 
 def log_likelihood(bin, scatter, mean):
     """Log probability of the pairs, which have unit spacing."""
     (white,) = scatter.whiten(bin, bin.y - mean * bin.inverse_error)
-    per_standardised = 0.5 * jnp.sum(jnp.log(bin.layout[:, 0]))
+    per_standardised = 0.5 * jnp.sum(jnp.log(bin.layout[:, photon_layout.PAIRS]))
     return float(scatter.log_likelihood(white, bin) - per_standardised)
 
 
 def test_likelihood_is_poissons_where_only_pairs_matter():
-    pairs, mean = np.array([0.01, 0.3, 2.0, 50.0, 1e4, 1e6]), np.array([1.3, 1.2, 1.1, 1.05, 1.0, 1.0])
+    pairs = np.array([0.01, 0.3, 1.0, 2.0, 7.0, 50.0, 1e4, 1e6])
+    mean = np.array([1.3, 1.25, 1.2, 1.1, 1.1, 1.05, 1.0, 1.0])
     for seed in range(5):
         n = np.random.default_rng(seed).poisson(pairs * mean).astype(float)
         with jax.enable_x64(True):
@@ -176,7 +176,13 @@ def correlated():
     """R of a bin with many photons, and its pairs and mean."""
     detection = Detection(1.0, 1e3, 1e5, 1.0, LAGS[:40].astype(float), SUMMED[:40].astype(float))
     mean, covariance = speckle_covariance(lambda lag: np.exp(-0.02 * np.abs(lag)), 0.2, detection)
-    return noise.residual_correlation(mean, covariance, detection.pairs), detection.pairs, mean
+    return photon_layout.residual_correlation(mean, covariance, detection.pairs), detection.pairs, mean
+
+
+def unit(matrix):
+    """The correlation matrix of a covariance matrix."""
+    sd = np.sqrt(np.diag(matrix))
+    return matrix / np.outer(sd, sd)
 
 
 def test_likelihood_is_normal_where_pairs_are_many():
@@ -192,24 +198,46 @@ def test_likelihood_is_normal_where_pairs_are_many():
 
 
 def test_whitening_is_that_of_the_whole_matrix_within_the_band():
-    matrix, pairs, _ = correlated()
-    size = noise.BAND + 1
-    layout = noise.with_weights(noise.uncorrelated(pairs[None, :size])[0], matrix[:size, :size], np.ones(size, bool))
-    scatter = noise.PairScatter(1.0, *map(jnp.asarray, (layout[:, 0], layout[:, 1], layout[:, 2:])))
+    matrix, _, _ = correlated()
+    size = neighbour_whitening.BAND + 1
+    matrix = unit(matrix[:size, :size])
+    weights = neighbour_whitening.neighbour_weights(matrix, np.ones(size, bool))
     with jax.enable_x64(True):
-        dense = np.asarray(scatter._matrix())
-    np.testing.assert_allclose(dense, np.linalg.inv(np.linalg.cholesky(matrix[:size, :size])), atol=1e-9)
+        dense = np.asarray(neighbour_whitening.whitening_matrix(jnp.asarray(weights)))
+    np.testing.assert_allclose(dense, np.linalg.inv(np.linalg.cholesky(matrix)), atol=1e-9)
 
 
 def test_points_that_are_not_valid_are_left_out_of_the_whitening():
     matrix, pairs, _ = correlated()
     valid = np.arange(pairs.size) % 7 != 3
-    layout = noise.with_weights(noise.uncorrelated(pairs[None])[0], matrix, valid)
-    scatter = noise.PairScatter(1.0, *map(jnp.asarray, (layout[:, 0], layout[:, 1], layout[:, 2:])))
-    root = np.asarray(scatter._matrix())[np.ix_(valid, valid)]
-    white = root @ matrix[np.ix_(valid, valid)] @ root.T
+    weights = neighbour_whitening.neighbour_weights(unit(matrix), valid)
+    with jax.enable_x64(True):
+        root = np.asarray(neighbour_whitening.whitening_matrix(jnp.asarray(weights)))[np.ix_(valid, valid)]
+    white = root @ unit(matrix)[np.ix_(valid, valid)] @ root.T
     np.testing.assert_allclose(white, np.eye(valid.sum()), atol=0.02)
-    assert not np.asarray(scatter.weights)[~valid].any()
+    assert not weights[~valid].any()
+
+
+def test_whitening_is_the_same_however_it_is_computed():
+    """As a sum along the band, as a matrix, in NumPy; its derivative, and what undoes it."""
+    matrix, pairs, _ = correlated()
+    valid = np.arange(pairs.size) % 7 != 3
+    weights = neighbour_whitening.neighbour_weights(unit(matrix), valid)
+    x = np.where(valid, np.random.default_rng(2).standard_normal(valid.size), 0.0)
+    with jax.enable_x64(True):
+        dense = np.asarray(neighbour_whitening.whitening_matrix(jnp.asarray(weights)))
+        white = neighbour_whitening.banded(jnp.asarray(x), jnp.asarray(weights))
+        for slope in (jax.jacfwd, jax.jacrev):
+            found = slope(neighbour_whitening.banded)(jnp.asarray(x), jnp.asarray(weights))
+            np.testing.assert_allclose(found, dense, atol=1e-12)
+        log_weights = jnp.log(jnp.where(valid, weights[:, 0], 1.0))
+        whitening = neighbour_whitening.NeighbourWhitening(jnp.asarray(weights), log_weights)
+        np.testing.assert_allclose(np.where(valid, whitening.color(white), 0.0), x, atol=1e-9)
+        inside = jnp.asarray(valid)
+        volume = float(whitening.log_volume(type("Points", (), {"valid": inside})))
+    np.testing.assert_allclose(white, dense @ x, atol=1e-12)
+    np.testing.assert_allclose(neighbour_whitening.whitened_data(x, weights), dense @ x, atol=1e-12)
+    assert volume == pytest.approx(-np.linalg.slogdet(dense[np.ix_(valid, valid)])[1])
 
 
 @pytest.mark.parametrize("pairs", [0.02, 0.5, 5.0, 90.0, 3e4])

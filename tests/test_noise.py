@@ -58,7 +58,7 @@ def covariance_of(noise, bin):
     return sigma[:, None] * correlation * sigma
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", VALUES)
 def test_likelihood_is_that_of_scipy(noise):
     posterior, bin = bin_of(noise)
     valid = np.asarray(bin.valid)
@@ -73,7 +73,7 @@ def test_likelihood_is_that_of_scipy(noise):
     np.testing.assert_allclose(got, expected, rtol=1e-11)
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", VALUES)
 def test_each_point_given_the_others(noise):
     """Pointwise log likelihood: of a normal, the ratio of the joint density with and without the point."""
     posterior, bin = bin_of(noise)
@@ -96,7 +96,7 @@ def test_each_point_given_the_others(noise):
     np.testing.assert_allclose(np.asarray(got)[valid], expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("noise", [noise for noise in NOISES if noise != "robust"])
+@pytest.mark.parametrize("noise", [noise for noise in VALUES if noise != "robust"])
 def test_whitening_is_the_inverse_root_of_the_covariance(noise):
     posterior, bin = bin_of(noise)
     valid = np.flatnonzero(np.asarray(bin.valid))
@@ -109,7 +109,7 @@ def test_whitening_is_the_inverse_root_of_the_covariance(noise):
     np.testing.assert_allclose(scatter.whiten(bin, scatter.color(column))[0], column, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", VALUES)
 def test_scores_of_simulated_curves_are_standard_normal(noise):
     posterior, bin = bin_of(noise)
     scatter = posterior.scatter_at(VALUES[noise], bin)

@@ -15,7 +15,8 @@ from bayesfit.compute.errors import BayesfitWarning, InputError
 from bayesfit.data.counting import as_counted, missing_numbers
 from bayesfit.data.curves import by_bin
 from bayesfit.modelling.model_choice import get_model
-from bayesfit.modelling.noise import NOISES, PHOTONS, SCALED
+from bayesfit.modelling.noise import NOISES, SCALED
+from bayesfit.modelling.photons import PHOTONS
 
 AUTO = "auto"
 MOST = 2  # noise models that are fitted after the first

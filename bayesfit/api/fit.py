@@ -22,7 +22,8 @@ from bayesfit.data.counting import as_counted
 from bayesfit.data.curves import by_bin
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.modelling.model import Model
-from bayesfit.modelling.noise import Noise, get_noise, without_approximation
+from bayesfit.modelling.noise import get_noise
+from bayesfit.modelling.noise_model import Noise, without_approximation
 from bayesfit.modelling.settings import FitSettings
 from bayesfit.posterior.prepare import Problem, prepare
 from bayesfit.posterior.trial import check_density, check_model
@@ -128,13 +129,9 @@ def fit(
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(True))
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
-        if settings.noise != AUTO:
-            return _run(curves, choices, settings, report)
-        expect_curves(curves)
-        first = first_noise(curves, model, choices.named)
-        return with_own_noise(
-            first, lambda noise: _run(curves, choices, settings.model_copy(update={"noise": noise}), report)
-        )
+        if settings.noise == AUTO:
+            return _with_own_noise(curves, choices, settings, report)
+        return _run(curves, choices, settings, report)
 
 
 def point_estimate(
@@ -195,6 +192,15 @@ class _Choices(NamedTuple):
         return {*self.priors, *self.fixed, *self.across}
 
 
+def _with_own_noise(curves: xr.Dataset, choices: _Choices, settings: FitSettings, report: Report) -> xr.DataTree:
+    """The result with the noise model that suits the data."""
+    expect_curves(curves)
+    first = first_noise(curves, choices.model, choices.named)
+    return with_own_noise(
+        first, lambda noise: _run(curves, choices, settings.model_copy(update={"noise": noise}), report)
+    )
+
+
 def _run(curves: xr.Dataset, choices: _Choices, settings: FitSettings, report: Report) -> xr.DataTree:
     """Prepare the data, fit the bins that have points enough, and put the result of all bins together."""
     curves = as_counted(by_bin(curves)) if get_noise(settings.noise).counted else curves
@@ -250,7 +256,7 @@ def _fit_each(before: Outcome, report: Report) -> Outcome:
         scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
         starts.start_compiling(posterior, bins, shapes)
         problem, points = photon_fit.point_estimates(problem, keys, report, stop)
-        problem, estimates = photon_fit.estimates(problem, points, keys, chains, report, stop)
+        problem, estimates = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
         check_density(estimates.mode_potential, problem)
         targets = BinTargets(posterior, problem.bins, keys)
         draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, PyTree, UInt32
 
 from bayesfit.compute.devices import take
 from bayesfit.compute.work import Report, Stop
+from bayesfit.diagnose.outcome import Outcome
 from bayesfit.posterior.photon_noise import moved, values_at, with_theory
 from bayesfit.posterior.prepare import Problem
 from bayesfit.sample import least_squares, starts
@@ -34,11 +35,10 @@ def point_estimates(problem: Problem, keys: Keys, report: Report, stop: Stop) ->
     return _refreshed(problem, first, points.solution.values)[0], points
 
 
-def estimates(
-    problem: Problem, points: PointEstimate, keys: Keys, chains: int, report: Report, stop: Stop
-) -> tuple[Problem, Estimate]:
+def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Stop) -> tuple[Problem, Estimate]:
     """What the sampler needs of each bin. With noise "photons", a bin whose decay differs from that of its
     least-squares fit is given the errors of theory there, and is estimated again."""
+    problem, keys, chains = outcome.problem, outcome.keys, outcome.settings.chains
     found = starts.estimate_bins(BinTargets(problem.posterior, problem.bins, keys), points, chains, report, stop)
     if problem.counting is None or stop.asked:
         return problem, found

@@ -9,9 +9,6 @@ verdicts recommend it is a choice of its own, in `diagnose.advice`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,51 +21,13 @@ from scipy import stats
 
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.modelling.model import Parameter
+from bayesfit.modelling.noise_model import Layout, Noise, Real
 from bayesfit.modelling.ornstein_uhlenbeck import ornstein_uhlenbeck
-from bayesfit.modelling.photons import COLUMNS, counted_pairs, photons
-from bayesfit.modelling.scatter import SMALLEST_SCALE, AnyArray, Points, PointScatter, Scatter
+from bayesfit.modelling.photons import PHOTONS
+from bayesfit.modelling.scatter import SMALLEST_SCALE, AnyArray, Points, Scatter
 
 LOG_CORRELATION_RANGE = (math.log(0.3), 0.7)  # decades
 SIGMA = (math.log(3e-3), 3.0)
-
-Real = Float[Array, ""]
-Layout = Float[np.ndarray, "tau column"]
-
-
-@dataclass(frozen=True, eq=False)
-class Noise:
-    """One noise model.
-
-    Args:
-        name: how users call it.
-        program: NumPyro program `bin -> Scatter` for the points of one bin, of which it may use `tau`, `valid` and
-            `layout`. It samples the noise's parameters, scalars, with `numpyro.sample(name, prior)`.
-        start: `(rms, bin) -> start values` of the parameters, from the root mean square standardised residual of a
-            least-squares fit.
-        normal: whether whitened residuals are normal, so that the amplitudes can be integrated out in closed form.
-        stated: whether residuals are standardised by the stated errors; otherwise they stay in the units of g2.
-        delays: whether it needs delays, which are positive, and not just any x.
-        layout: `tau -> (tau, column)`, computed once in NumPy: what the program must know of the delays beside `tau`.
-        counted: whether points are numbers of photon pairs; `layout` is then filled for each bin by itself.
-        observed: `(scatter, bin) -> scatter`: that of the points, where `program` only gives an approximation of it, in
-            which amplitudes can be integrated out, and the sampler corrects for the difference; else None.
-        parameters: the sampled parameters, described.
-        description, formula, reference: the scatter in words.
-    """
-
-    name: str
-    program: Callable[[Points], Any]
-    start: Callable[[Real, Points], dict[str, Any]]
-    normal: bool = True
-    stated: bool = True
-    delays: bool = False
-    layout: Callable[[np.ndarray], Layout] = lambda tau: np.zeros((tau.size, 0))
-    counted: bool = False
-    observed: Callable[[Scatter, Points], PointScatter] | None = None
-    parameters: tuple[Parameter, ...] = ()
-    description: str = ""
-    formula: str = ""
-    reference: str = ""
 
 
 def _error_scale() -> Real:
@@ -271,32 +230,7 @@ SPECKLE = Noise(
 )
 
 
-PHOTONS = Noise(
-    name="photons",
-    program=photons,
-    start=lambda rms, bin: {"dispersion": jnp.clip(rms**2, 0.5, 2.0)},
-    delays=True,
-    layout=lambda tau: np.zeros((tau.size, COLUMNS)),
-    counted=True,
-    observed=counted_pairs,
-    parameters=(Parameter("dispersion", "", r"\phi", "variance of the counts over what counting and theory say"),),
-    description="photon pairs are counted, correlations of speckles from theory; needs counts, pixels and frames",
-    formula="E g2 ~ Poisson(E mean), correlated by speckles, variance times dispersion",
-    reference="Schaetzel, Quantum Opt. 2, 287 (1990)",
-)
-
-
 NOISES = {noise.name: noise for noise in (SCALED, STATED, INFERRED, SMOOTH, ROBUST, CORRELATED, SPECKLE, PHOTONS)}
-
-
-@lru_cache
-def without_approximation(noise: Noise) -> Noise:
-    """The same noise model with the points' own scatter in its program, so that nothing is to be corrected. Amplitudes
-    are then sampled."""
-    observed = noise.observed
-    if observed is None:
-        return noise
-    return replace(noise, program=lambda bin: observed(noise.program(bin), bin), normal=False, observed=None)
 
 
 def get_noise(name: str) -> Noise:

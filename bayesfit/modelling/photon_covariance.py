@@ -42,7 +42,7 @@ FINEST = 1e-3  # lag in frames, the first point after 0 of a table
 UNCHANGED = 0.99  # gamma^2 one window away: windows shorter than that change nothing
 NEGLIGIBLE = 0.01  # product of two gammas
 SMALL_CYCLE = 0.01  # share of a 4-cycle in the covariance that makes no difference
-COARSE_EVERY, COARSE_NODES = 8, 14  # of the quadrature of a 4-cycle, which is a small part
+COARSE_EVERY, COARSE_NODES = 16, 24  # of the quadrature of a 4-cycle, which is a small part
 
 
 def speckle_covariance(

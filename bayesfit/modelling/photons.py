@@ -20,7 +20,7 @@ modes, neighbouring pixels in one speckle); where pairs are rare, only counting 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,25 +28,34 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import gammaincc, ndtri
-from jaxtyping import Array, Bool, Float
-from scipy import special
+from jaxtyping import Array, Float
 
+from bayesfit.modelling.model import Parameter
+from bayesfit.modelling.neighbour_whitening import NeighbourWhitening, banded, whitening_matrix
+from bayesfit.modelling.noise_model import Noise
+from bayesfit.modelling.photon_layout import (
+    AT_BEST,
+    COLUMNS,
+    GROUPS,
+    LOG_WEIGHTS,
+    PAIRS,
+    POINTS,
+    RARE,
+    SHARE,
+    SQUARES,
+    VARIANCE,
+    WEIGHTS,
+    WHITE_DATA,
+    WHITE_ONES,
+)
 from bayesfit.modelling.scatter import Scatter
 
-BAND = 24  # delays before a delay with which it correlates by itself
-RARE = 10.0  # pairs: where fewer are expected, there is no dispersion
 SMALLEST = 1e-12  # pairs expected, at least
 SERIES = 0.01  # relative distance of n from mu below which the deviance is taken from its Taylor series
 ORDER = 9  # of that series
 FEW = 100.0  # pairs, below which residuals are told by the distribution function
 SMALLEST_SHARE = 1e-6
-GROUPS = 8  # of points of nearly the same dispersion
 LOG_DISPERSION_SD = 0.5
-
-
-def deviance_of(n: Float[np.ndarray, " tau"], mu: Float[np.ndarray, " tau"]) -> Float[np.ndarray, " tau"]:
-    """The same in NumPy."""
-    return np.sign(n - mu) * np.sqrt(2.0 * np.maximum(special.xlogy(n, n / mu) - n + mu, 0.0))
 
 
 def deviance_residual(n: Any, mu: Any) -> Any:
@@ -91,64 +100,6 @@ def _level(n: Any, mu: Any, place: Any) -> Any:
     n = jnp.minimum(n, 10.0 * FEW)
     at, below = gammaincc(n + 1.0, mu), jnp.where(n > 0, gammaincc(jnp.maximum(n, 1.0), mu), 0.0)
     return jnp.clip(below + place * (at - below), 1e-300, 1.0 - 1e-16)
-
-
-@jax.custom_jvp
-def banded(x: Any, weights: Float[Array, "tau band"]) -> Any:
-    """sum_k weights[:, k] x[t - k], with 0 before the first x. Its derivative is written such that it is fast in
-    reverse: one product, and slices of it."""
-    band = weights.shape[1] - 1
-    before = jax.lax.optimization_barrier(jnp.concatenate([jnp.zeros(band), x]))
-    terms = (weights[:, off] * before[band - off : band - off + x.size] for off in range(band + 1))
-    return jax.lax.optimization_barrier(sum(terms))
-
-
-@banded.defjvp
-def _banded_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Only in x: weights are data."""
-    (x, weights), dx = primals, tangents[0]
-    band = weights.shape[1] - 1
-    shifted = jnp.stack([jax.lax.pad(dx, 0.0, [(off, band - off, 0)]) for off in range(band + 1)], axis=-1)
-    product = jax.lax.optimization_barrier(jax.lax.optimization_barrier(shifted)[: x.size] * weights)
-    return banded(x, weights), jnp.sum(product, axis=-1)
-
-
-def whitening_matrix(weights: Float[Array, "tau band"]) -> Float[Array, "tau tau"]:
-    """What `banded` multiplies with, as a lower triangular matrix."""
-    place, last = jnp.arange(len(weights)), weights.shape[1] - 1
-    off = place[:, None] - place
-    inside = (off >= 0) & (off <= last)
-    return jnp.where(inside, jnp.take_along_axis(weights, jnp.clip(off, 0, last), axis=1), 0.0)
-
-
-class NeighbourWhitening(NamedTuple):
-    """The correlations of standardised residuals (tau,), each whitened by those of the BAND delays before it: `weights`
-    (tau, BAND + 1) are their factors, and `log_weights` (tau,) belong to the residual itself. They depend on no
-    parameter."""
-
-    weights: Float[Array, "tau band"]
-    log_weights: Float[Array, " tau"]
-
-    def whiten(self, columns: Float[Array, "tau column"]) -> Float[Array, "tau column"]:
-        """Columns in coordinates where the noise is independent and of unit variance."""
-        return whitening_matrix(self.weights) @ columns
-
-    def whiten_each(self, columns: tuple[Float[Array, " tau"], ...]) -> tuple[Float[Array, " tau"], ...]:
-        """The same for a few columns, one by one, so that no derivative is taken of data."""
-        return tuple(banded(column, self.weights) for column in columns)
-
-    def log_volume(self, bin: Any) -> Float[Array, ""]:
-        """Log determinant of the map from white residuals to the correlated ones of the valid points."""
-        return -jnp.sum(jnp.where(bin.valid, self.log_weights, 0.0))
-
-    def color(self, white: Float[Array, " tau"]) -> Float[Array, " tau"]:
-        """The column that `whiten` turns into this white one; what is not valid is independent."""
-        root = jnp.where(self.weights[:, :1] == 0.0, jnp.eye(white.size), whitening_matrix(self.weights))
-        return jax.scipy.linalg.solve_triangular(root, white, lower=True)
-
-    def neighbours(self) -> Float[Array, " tau"]:
-        """Correlation of each point with the one before, of which only derivatives are asked for: there are none."""
-        return jnp.zeros_like(self.log_weights)
 
 
 @dataclass(frozen=True)
@@ -271,10 +222,6 @@ def _mean_share(bin: Any) -> Any:
     return jnp.maximum(jnp.sum(share * points) / jnp.maximum(jnp.sum(points), 1.0), SMALLEST_SHARE)
 
 
-PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, WHITE_DATA, WHITE_ONES, SHARE, POINTS, SQUARES, WEIGHTS = range(10)  # columns
-COLUMNS = WEIGHTS + BAND + 1
-
-
 def scatter_of(dispersion: Any, layout: Float[Array, "tau column"]) -> PairScatter:
     """The scatter of a bin with this layout."""
     pairs, variance, at_best = (layout[:, column] for column in (PAIRS, VARIANCE, AT_BEST))
@@ -290,76 +237,16 @@ def white_data(bin: Any) -> tuple[Any, Any]:
     return bin.layout[:, WHITE_DATA], bin.layout[:, WHITE_ONES]
 
 
-def uncorrelated(
-    pairs: Float[np.ndarray, "q_bin tau"], seen: Float[np.ndarray, "q_bin tau"], valid: Bool[np.ndarray, "q_bin tau"]
-) -> Float[np.ndarray, "q_bin tau column"]:
-    """The layout of bins of which only the counting of pairs is known: R = 1, and g2_err = E^(-1/2).
-
-    Args:
-        pairs, seen: expected where g2 = 1, and found; n log n - n - log n! is the log probability at mu = n.
-        valid: which points count.
-    """
-    layout = np.zeros((*pairs.shape, COLUMNS))
-    layout[..., PAIRS], layout[..., VARIANCE], layout[..., WEIGHTS] = pairs, 1.0, 1.0
-    layout[..., AT_BEST] = special.xlogy(seen, seen) - seen - special.gammaln(seen + 1.0)
-    layout[..., AT_BEST] += 0.5 * np.log(np.where(pairs > 0, pairs, 1.0))
-    for bin, own in enumerate(valid):
-        layout[bin, :GROUPS, SHARE : SQUARES + 1] = _grouped(pairs[bin, own], np.ones(own.sum()))
-    return layout
-
-
-def with_white_data(
-    layout: Float[np.ndarray, "q_bin tau column"],
-    y: Float[np.ndarray, "q_bin tau"],
-    inverse_error: Float[np.ndarray, "q_bin tau"],
-) -> Float[np.ndarray, "q_bin tau column"]:
-    """The layouts of bins with these standardised data, 0 where not valid."""
-    layout = layout.copy()
-    for column, data in ((WHITE_DATA, y), (WHITE_ONES, inverse_error)):
-        padded = np.pad(data, ((0, 0), (BAND, 0)))
-        before = np.lib.stride_tricks.sliding_window_view(padded, BAND + 1, axis=1)[..., ::-1]
-        layout[..., column] = np.where(inverse_error > 0, np.sum(layout[..., WEIGHTS:] * before, axis=-1), 0.0)
-    return layout
-
-
-def with_theory(
-    layout: Float[np.ndarray, "tau column"],
-    correlation: Float[np.ndarray, "delay delay"],
-    valid: Bool[np.ndarray, " tau"],
-    deviance: Float[np.ndarray, " delay"],
-) -> Float[np.ndarray, "tau column"]:
-    """The layout of a bin with R, the correlation matrix of its first delays, of which the valid ones count, and with
-    deviance residuals at an estimate, 0 where not valid.
-
-    The weights are those of each residual's conditional distribution given the valid ones at most BAND delays before
-    it, over its standard deviation."""
-    layout, size, sd = layout.copy(), len(correlation), np.sqrt(np.diag(correlation))
-    layout[:size, VARIANCE] = sd**2
-    layout[:, LOG_WEIGHTS], layout[:, SHARE:] = 0.0, 0.0
-    unit, white = correlation / np.outer(sd, sd), np.zeros(size)
-    for place in np.flatnonzero(valid[:size]).tolist():
-        before = max(0, place - BAND) + np.flatnonzero(valid[max(0, place - BAND) : place])
-        factors = np.linalg.solve(unit[np.ix_(before, before)], unit[before, place])
-        weight = (1.0 - factors @ unit[before, place]) ** -0.5
-        layout[place, LOG_WEIGHTS], layout[place, WEIGHTS] = np.log(weight), weight
-        layout[place, WEIGHTS + place - before] = -factors * weight
-        white[place] = weight * (deviance[place] / sd[place] - factors @ (deviance / sd)[before])
-    layout[:GROUPS, SHARE : SQUARES + 1] = _grouped(layout[:size, PAIRS][valid[:size]], white[valid[:size]])
-    return layout
-
-
-def _grouped(pairs: Float[np.ndarray, " point"], white: Float[np.ndarray, " point"]) -> Float[np.ndarray, "group 3"]:
-    """Points in groups of nearly the same share E / (E + 10): their mean share, number, and sum of squares."""
-    share = np.sort(pairs / (pairs + RARE))
-    squares = (white**2)[np.argsort(pairs, kind="stable")]
-    parts = np.array_split(np.arange(share.size), GROUPS)
-    return np.array([[share[part].mean() if part.size else 0.0, part.size, squares[part].sum()] for part in parts])
-
-
-def residual_correlation(
-    mean: Float[np.ndarray, " tau"], covariance: Float[np.ndarray, "tau tau"], pairs: Float[np.ndarray, " tau"]
-) -> Float[np.ndarray, "tau tau"]:
-    """R, from theory's mean of g2 and its covariance without the counting of pairs."""
-    size = np.sqrt(pairs / mean)  # 0 where no pair is expected
-    values, vectors = np.linalg.eigh(covariance * size[:, None] * size)
-    return np.eye(pairs.size) + (vectors * np.maximum(values, 0.0)) @ vectors.T
+PHOTONS = Noise(
+    name="photons",
+    program=photons,
+    start=lambda rms, bin: {"dispersion": jnp.clip(rms**2, 0.5, 2.0)},
+    delays=True,
+    layout=lambda tau: np.zeros((tau.size, COLUMNS)),
+    counted=True,
+    observed=counted_pairs,
+    parameters=(Parameter("dispersion", "", r"\phi", "variance of the counts over what counting and theory say"),),
+    description="photon pairs are counted, correlations of speckles from theory; needs counts, pixels and frames",
+    formula="E g2 ~ Poisson(E mean), correlated by speckles, variance times dispersion",
+    reference="Schaetzel, Quantum Opt. 2, 287 (1990)",
+)

@@ -12,8 +12,8 @@ from jaxtyping import Float, UInt32
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
 from bayesfit.data.curves import by_bin
-from bayesfit.modelling.noise import Noise
-from bayesfit.modelling.photons import uncorrelated, with_white_data
+from bayesfit.modelling.noise_model import Noise
+from bayesfit.modelling.photon_layout import uncorrelated, with_white_data
 from bayesfit.modelling.priors import Prior
 from bayesfit.posterior.bin_data import Bin
 

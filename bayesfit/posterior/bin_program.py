@@ -17,7 +17,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from bayesfit.modelling.model import AMPLITUDES, Model
-from bayesfit.modelling.noise import Noise
+from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.priors import build
 from bayesfit.modelling.scatter import Observed, PointScatter
 from bayesfit.posterior.bin_data import Bin

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, PyTree
 
 from bayesfit.compute.devices import Batches, Spread, named, stream, take
-from bayesfit.modelling import photons as theory
+from bayesfit.modelling import photon_layout as theory
 from bayesfit.modelling.photon_covariance import speckle_covariance
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.coordinates import Override

@@ -20,7 +20,8 @@ from bayesfit.data.counting import Counting, as_counted
 from bayesfit.data.curves import BASELINE_PRIOR, CONTRAST_PRIOR
 from bayesfit.modelling.model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter
 from bayesfit.modelling.model_choice import get_model
-from bayesfit.modelling.noise import Noise, get_noise
+from bayesfit.modelling.noise import get_noise
+from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.priors import Prior, as_numbers, parse_prior
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.bin_layout import identity_of_bins, lay_out, oriented

@@ -21,7 +21,7 @@ from numpyro.primitives import Messenger
 from bayesfit.compute.errors import ModelError, SettingsError, nearest
 from bayesfit.modelling.mistakes import SAMPLED, mistake
 from bayesfit.modelling.model import Model, check_name
-from bayesfit.modelling.noise import Noise
+from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.priors import Prior, build
 from bayesfit.modelling.scatter import AnyArray
 from bayesfit.posterior.bin_data import Bin

@@ -1,0 +1,98 @@
+"""Residuals whitened one by one: each by the residuals of a few delays before it (A. V. Vecchia, J. R. Stat. Soc. B 50,
+297 (1988)).
+
+A residual's conditional distribution given those at most BAND delays before it has a mean that is linear in these. The
+residual less that mean, over the conditional standard deviation, is white. What lies farther back is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+BAND = 24  # delays before a delay with which it correlates by itself
+
+
+@jax.custom_jvp
+def banded(x: Any, weights: Float[Array, "tau band"]) -> Any:
+    """sum_k weights[:, k] x[t - k], with 0 before the first x. Its derivative is written such that it is fast in
+    reverse: one product, and slices of it."""
+    band = weights.shape[1] - 1
+    before = jax.lax.optimization_barrier(jnp.concatenate([jnp.zeros(band), x]))
+    terms = (weights[:, off] * before[band - off : band - off + x.size] for off in range(band + 1))
+    return jax.lax.optimization_barrier(sum(terms))
+
+
+@banded.defjvp
+def _banded_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Only in x: weights are data."""
+    (x, weights), dx = primals, tangents[0]
+    band = weights.shape[1] - 1
+    shifted = jnp.stack([jax.lax.pad(dx, 0.0, [(off, band - off, 0)]) for off in range(band + 1)], axis=-1)
+    product = jax.lax.optimization_barrier(jax.lax.optimization_barrier(shifted)[: x.size] * weights)
+    return banded(x, weights), jnp.sum(product, axis=-1)
+
+
+def whitening_matrix(weights: Float[Array, "tau band"]) -> Float[Array, "tau tau"]:
+    """What `banded` multiplies with, as a lower triangular matrix."""
+    place, last = jnp.arange(len(weights)), weights.shape[1] - 1
+    off = place[:, None] - place
+    inside = (off >= 0) & (off <= last)
+    return jnp.where(inside, jnp.take_along_axis(weights, jnp.clip(off, 0, last), axis=1), 0.0)
+
+
+class NeighbourWhitening(NamedTuple):
+    """The correlations of standardised residuals (tau,), each whitened by those of the BAND delays before it: `weights`
+    (tau, BAND + 1) are their factors, and `log_weights` (tau,) belong to the residual itself. They depend on no
+    parameter."""
+
+    weights: Float[Array, "tau band"]
+    log_weights: Float[Array, " tau"]
+
+    def whiten(self, columns: Float[Array, "tau column"]) -> Float[Array, "tau column"]:
+        """Columns in coordinates where the noise is independent and of unit variance."""
+        return whitening_matrix(self.weights) @ columns
+
+    def whiten_each(self, columns: tuple[Float[Array, " tau"], ...]) -> tuple[Float[Array, " tau"], ...]:
+        """The same for a few columns, one by one, so that no derivative is taken of data."""
+        return tuple(banded(column, self.weights) for column in columns)
+
+    def log_volume(self, bin: Any) -> Float[Array, ""]:
+        """Log determinant of the map from white residuals to the correlated ones of the valid points."""
+        return -jnp.sum(jnp.where(bin.valid, self.log_weights, 0.0))
+
+    def color(self, white: Float[Array, " tau"]) -> Float[Array, " tau"]:
+        """The column that `whiten` turns into this white one; what is not valid is independent."""
+        root = jnp.where(self.weights[:, :1] == 0.0, jnp.eye(white.size), whitening_matrix(self.weights))
+        return jax.scipy.linalg.solve_triangular(root, white, lower=True)
+
+    def neighbours(self) -> Float[Array, " tau"]:
+        """Correlation of each point with the one before, of which only derivatives are asked for: there are none."""
+        return jnp.zeros_like(self.log_weights)
+
+
+def neighbour_weights(
+    correlation: Float[np.ndarray, "tau tau"], valid: Bool[np.ndarray, " tau"]
+) -> Float[np.ndarray, "tau band"]:
+    """The factors of each valid residual and of those before it, of which the white one is the sum, from their
+    correlation matrix; 0 where not valid."""
+    weights = np.zeros((len(valid), BAND + 1))
+    for place in np.flatnonzero(valid).tolist():
+        before = max(0, place - BAND) + np.flatnonzero(valid[max(0, place - BAND) : place])
+        factors = np.linalg.solve(correlation[np.ix_(before, before)], correlation[before, place])
+        weights[place, 0] = (1.0 - factors @ correlation[before, place]) ** -0.5
+        weights[place, place - before] = -factors * weights[place, 0]
+    return weights
+
+
+def whitened_data(
+    data: Float[np.ndarray, "*bins tau"], weights: Float[np.ndarray, "*bins tau band"]
+) -> Float[np.ndarray, "*bins tau"]:
+    """What `banded` does, in NumPy."""
+    padded = np.concatenate([np.zeros((*data.shape[:-1], BAND)), data], axis=-1)
+    before = np.lib.stride_tricks.sliding_window_view(padded, BAND + 1, axis=-1)[..., ::-1]
+    return np.sum(weights * before, axis=-1)
