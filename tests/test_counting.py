@@ -1,5 +1,7 @@
 """What data say of their own counting, the likelihood of counted pairs, and their covariance from theory."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,10 @@ from bayesfit.data.counting import Counting, Detection
 from bayesfit.modelling import neighbour_whitening, photon_layout
 from bayesfit.modelling import photons as noise
 from bayesfit.modelling.photon_covariance import speckle_covariance
+from bayesfit.modelling.scatter import Observed
+from bayesfit.posterior.coordinates import Override
+from bayesfit.posterior.photon_noise import with_theory
+from bayesfit.posterior.prepare import prepare
 
 LAGS, SUMMED = simulator.multitau_delays(512, 8)
 NUMBERS = {"counts": 0.1, "pixels": 64, "frames": 4096}
@@ -264,6 +270,78 @@ def test_new_pairs_are_those_of_the_noise():
     np.testing.assert_allclose(n.std(axis=0), sd, rtol=0.06)
     expected = matrix / np.sqrt(np.outer(np.diag(matrix), np.diag(matrix)))
     assert np.abs(np.corrcoef(n.T) - expected).max() < 0.09
+
+
+# ---- the posterior
+
+
+def fitted_problem(counts, noise_model=noise.PHOTONS):
+    """Bins with theory's errors at the truth."""
+    data, truth = simulator.simulate(3, seed=2, counts=(counts, counts), pixels=64, contrast=(0.2, 0.2), frames=4096)
+    numbers = {"counts": counts, "pixels": 64, "frames": 4096}
+    data = counting.with_numbers(data, numbers).assign_attrs(frame_time=1e-3)
+    values = {name: truth[name].values for name in ("rate", "beta", "contrast", "baseline")}
+    return with_theory(prepare(data, "stretched_exponential", noise_model), values)
+
+
+@pytest.mark.parametrize("counts", [1.0, 0.01])
+def test_the_approximation_is_that_of_normal_noise(counts):
+    """With data that were whitened beforehand, and with all columns whitened together."""
+    approximate = replace(noise.PHOTONS, observed=None)
+    with jax.enable_x64(True):
+        for bin in range(3):
+            ours, theirs = (density(fitted_problem(counts, model), bin) for model in (noise.PHOTONS, approximate))
+            assert ours[0] == pytest.approx(theirs[0], rel=1e-9)
+            np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-6, atol=1e-9)
+
+
+def density(problem, bin):
+    """The potential of a bin, and its gradient, at some position."""
+    bin = jax.tree.map(lambda array: jnp.asarray(array[bin]), problem.bins)
+    value, gradient = jax.value_and_grad(problem.posterior.potential)(jnp.array([0.3, -0.2, 0.1]), bin)
+    return float(value), gradient
+
+
+@pytest.mark.parametrize("counts", [1.0, 0.01])
+def test_what_the_sampler_corrects_by_is_the_ratio_of_the_likelihoods(counts):
+    with jax.enable_x64(True):
+        problem = fitted_problem(counts)
+        posterior, bin = problem.posterior, jax.tree.map(lambda a: jnp.asarray(a[0]), problem.bins)
+        for seed in range(3):
+            values, log_ratio = posterior.corrected(jnp.array([0.3, -0.2, 0.1]), bin, jax.random.key(seed))
+            scatters = posterior.scatter_at(values, bin), Override(noise.photons, values, {})(bin)
+            exact, approximate = (
+                float(Observed(posterior.mean(values, bin), scatter, bin).log_prob(bin.y / bin.inverse_error))
+                for scatter in scatters
+            )
+            assert float(log_ratio) == pytest.approx(exact - approximate, abs=1e-6)
+
+
+def test_a_few_pairs_have_the_posterior_of_a_grid():
+    """Of two delays the posterior of contrast and dispersion is known by quadrature of Poisson's probabilities."""
+    pairs, n = np.array([3.0, 4.0] * 6), np.array([4.0, 2.0, 5.0, 3.0, 9.0, 3.0, 2.0, 4.0, 6.0, 8.0, 1.0, 4.0])
+    tau = np.arange(1, 13) * 1e-3
+    counts = np.sqrt(3.5 / (4.0 * 1e6))
+    data = bayesfit.curves(tau, (n / pairs)[None], np.ones((1, 12)), counts=counts, pixels=4, frames=1e6)
+    fixed = {"rate": 40.0, "beta": 1.0, "baseline": 1.0}
+    result = bayesfit.fit(data, noise="photons", fixed=fixed, draws=2000, seed=4)
+    expected = counting.Counting.of(counting.as_counted(data)).pairs[0]
+    shape = np.exp(-2 * 40.0 * tau)
+    contrast, dispersion = np.linspace(0, 3, 401)[1:, None, None], np.exp(np.linspace(-2, 2, 301))[:, None]
+    mu = expected * (1 + contrast * shape)
+    seen = (n / pairs) * expected
+    spread = 1 + (dispersion - 1) * expected / (expected + 10)
+    r2 = 2 * (seen * np.log(seen / mu) - seen + mu)
+    log_density = np.sum(-0.5 * r2 / spread - 0.5 * np.log(spread), axis=-1)
+    log_density += -0.5 * (contrast[..., 0] / 0.5) ** 2 - 0.5 * (np.log(dispersion[:, 0]) / 0.5) ** 2
+    weight = np.exp(log_density - log_density.max())
+    for name, values, axis in (("contrast", contrast[:, 0, 0], 1), ("dispersion", dispersion[:, 0], 0)):
+        marginal = weight.sum(axis) / weight.sum()
+        mean = np.sum(marginal * values)
+        sd = np.sqrt(np.sum(marginal * (values - mean) ** 2))
+        found = result["posterior"][name].values.ravel()
+        assert abs(found.mean() - mean) < 0.08 * sd, name
+        assert found.std() == pytest.approx(sd, rel=0.08), name
 
 
 # ---- theory

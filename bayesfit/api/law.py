@@ -56,7 +56,8 @@ def law(
         parameter: the sampled parameter that follows the law, as in `result.posterior`.
         scatter: whether bins scatter about the law, with a normal distribution of the parameter's logarithm (of the
             parameter itself where it may be negative), whose sd is inferred with the prior HalfNormal(0.3).
-        verdicts: bins with these verdicts are used.
+        verdicts: bins with these verdicts are used; one that is "not_identified" counts as "ok" if the parameter itself
+            is identified there.
         priors, fixed: the name of a parameter of the law, or "scatter", to a prior as `fit` takes it, or to a number.
         draws, chains, seed: kept draws per chain, after 500 transitions of warm-up; the number of chains; the same seed
             gives the same draws.

@@ -83,12 +83,23 @@ def table(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = ""
         shown.add_column(
             heading, justify="left" if heading in ("verdict", "reason") else "right", no_wrap=heading != "reason"
         )
-    for index, row in rows.iterrows():
+    for place, (index, row) in enumerate(rows.iterrows()):
         values = [interval(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in names]
+        vague = _not_identified(result, place)
+        values = [f"[dim]{value}[/]" if name in vague else value for name, value in zip(names, values, strict=True)]
         colour = COLOURS.get(row.verdict, "red")
         checks = _errors(row.error_ratio, row.errors_wrong), _number(row.contraction)
         shown.add_row(str(index), f"{row.q:.4g}", *values, *checks, f"[{colour}]{row.verdict}[/]", row.reason)
     return shown
+
+
+def _not_identified(result: xr.DataTree, place: int) -> set[str]:
+    """The parameters that the data of a bin do not determine."""
+    diagnostics = result["diagnostics"].dataset
+    if "identified" not in diagnostics:  # in a result of an older version
+        return set()
+    known = diagnostics.identified.isel(q_bin=place).values.astype(bool)
+    return {str(name) for name in diagnostics.parameter.values[~known]}
 
 
 def _errors(ratio: float, wrong: bool) -> str:

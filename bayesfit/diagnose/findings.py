@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -23,7 +23,8 @@ class Findings:
     `chi2`: sum of squares of the residuals from the posterior mean curve, in stated errors; `tau` of the valid points,
     has unit s where these are `delays`; `tau_min`: from which delay on the curve fits, where only the first delays are
     off, else 0; `free`: number of free parameters of the curve; `contrast`, `contrast_sd`: the least-squares contrast
-    and its standard error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for.
+    and its standard error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for; `units`:
+    parameter name to unit.
     """
 
     draws: dict[str, OfDraws]
@@ -48,3 +49,4 @@ class Findings:
     contrast_sd: float
     max_tree_depth: int
     wanted: int
+    units: dict[str, str] = field(default_factory=dict)

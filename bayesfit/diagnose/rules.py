@@ -29,6 +29,11 @@ VERDICTS = {
 }
 
 
+def is_identified(contraction: float) -> bool:
+    """Whether the data narrow a parameter's prior enough for it to be known."""
+    return contraction >= LEAST_CONTRACTION
+
+
 @dataclass(frozen=True)
 class Case:
     """What the rules look at. A field that is left out makes no rule apply.
@@ -39,8 +44,8 @@ class Case:
     `deep_trees`: how many transitions were kept, diverged, and reached the largest tree depth; `accepted`: share of
     accepted independence proposals; `excess`: mean potential of the worst chain above the lowest seen, with its
     `largest_excess`, and whether all potentials are finite; `misfits`, `conflicts`: in words, what does not fit, and
-    which parameters are in conflict with their priors; `contractions`: parameter name to contraction; `modes`: in
-    words, where mixed chains have two modes.
+    which parameters are in conflict with their priors; `contractions`: parameter name to contraction; `limits`:
+    parameter name to the limit that the data set, in words; `modes`: in words, where mixed chains have two modes.
     """
 
     points: int = 1
@@ -62,6 +67,7 @@ class Case:
     misfits: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
     contractions: Mapping[str, float] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
     modes: str = ""
 
     @property
@@ -81,9 +87,10 @@ class Case:
 
     @property
     def hardly_narrowed(self) -> list[str]:
-        """The parameters whose prior the data hardly narrow, each with its contraction."""
-        low = {name: value for name, value in self.contractions.items() if value < LEAST_CONTRACTION}
-        return [f"{name} (contraction {value:.2f})" for name, value in low.items()]
+        """The parameters whose prior the data hardly narrow, each with its limit, or else its contraction."""
+        low = {name: value for name, value in self.contractions.items() if not is_identified(value)}
+        limits = {name: f"{name} {self.limits[name]}" for name in low if self.limits.get(name)}
+        return [limits.get(name, f"{name} (contraction {value:.2f})") for name, value in low.items()]
 
 
 class Rule(NamedTuple):

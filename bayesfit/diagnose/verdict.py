@@ -9,18 +9,20 @@ import numpy as np
 from bayesfit.diagnose.advice import NOTHING, Advice
 from bayesfit.diagnose.contraction import contraction
 from bayesfit.diagnose.findings import Findings
+from bayesfit.diagnose.limits import in_words, limit
 from bayesfit.diagnose.misfit import misfits
 from bayesfit.diagnose.modes import chains_apart, two_modes
 from bayesfit.diagnose.predictive_checks import CHECKS, check, neighbour_correlation
 from bayesfit.diagnose.prior_conflict import conflicts
-from bayesfit.diagnose.rules import Case, weigh
+from bayesfit.diagnose.rules import Case, is_identified, weigh
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The verdict on one bin: its `name`, its `reason` in words, the numbers behind it (see `NUMBERS`), the contraction
-    of each parameter and how far out in its prior it lies, the parameters in conflict with their priors, each with its
-    reason, and what to try where the residuals refute curve and noise."""
+    of each parameter, how far out in its prior it lies, and the lower and upper limit of those that are not identified,
+    the parameters in conflict with their priors, each with its reason, and what to try where the residuals refute curve
+    and noise."""
 
     name: str
     reason: str
@@ -28,6 +30,7 @@ class Verdict:
     contractions: dict[str, float]
     prior_tails: dict[str, float] = field(default_factory=dict)
     conflicts: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, tuple[float, float]] = field(default_factory=dict)
     advice: Advice = NOTHING
 
 
@@ -61,6 +64,8 @@ def judge(findings: Findings) -> Verdict:
         return Verdict(name, reason, dict.fromkeys(NUMBERS, float("nan")), {})
     numbers = _numbers(findings)
     contractions = {name: contraction(findings.draws[name], q) for name, q in findings.prior_quantiles.items()}
+    vague = [name for name, value in contractions.items() if not is_identified(value)]
+    limits = {name: limit(findings.draws[name], findings.prior_quantiles[name]) for name in vague}
     wrong, advice = misfits(findings, numbers)
     disputed = conflicts(findings.prior_tails, findings.draws, findings.prior_quantiles)
     case = replace(
@@ -68,9 +73,10 @@ def judge(findings: Findings) -> Verdict:
         misfits=wrong,
         conflicts=tuple(disputed.values()),
         contractions=contractions,
+        limits={name: in_words(found, findings.units.get(name, "")) for name, found in limits.items()},
         modes=two_modes(findings.draws),
     )
-    return Verdict(*weigh(case), numbers, contractions, findings.prior_tails, disputed, advice)
+    return Verdict(*weigh(case), numbers, contractions, findings.prior_tails, disputed, limits, advice)
 
 
 def _of_chains(findings: Findings, numbers: dict[str, float]) -> Case:

@@ -95,7 +95,7 @@ def likelihoods(result: xr.DataTree, parameter: str, verdicts: Sequence[str], mo
     array = posterior[parameter].transpose("q_bin", "chain", "draw").values.astype(float)
     draws = array.reshape(len(array), -1)
     q = posterior.q.values.astype(float) if "q" in posterior.coords else np.full(len(draws), np.nan)
-    left_out = _left_out(result["diagnostics"].verdict.values.astype(str), verdicts, q, draws)
+    left_out = _left_out(_verdicts_on(result["diagnostics"].dataset, parameter), verdicts, q, draws)
     used = left_out == ""
     if not used.any():
         raise InputError(f"no bin can be used ({reasons(left_out)})", field="verdicts")
@@ -106,6 +106,15 @@ def likelihoods(result: xr.DataTree, parameter: str, verdicts: Sequence[str], mo
     _warn_of(distance, np.isfinite(x).sum(axis=1), np.flatnonzero(used))
     likelihood = _likelihood(shape, x, np.flatnonzero(used), prior)
     return Bins(posterior.q_bin.values, q, left_out, draws, prior.positive, likelihood, distance)
+
+
+def _verdicts_on(diagnostics: xr.Dataset, parameter: str) -> Texts:
+    """The verdict on each bin as far as it concerns one parameter: "ok" where only others are not identified."""
+    found = diagnostics.verdict.values.astype(str)
+    if "identified" in diagnostics and parameter in diagnostics.parameter:
+        known = diagnostics.identified.sel(parameter=parameter).values.astype(bool)
+        found = np.where((found == "not_identified") & known, "ok", found)
+    return found
 
 
 def _left_out(

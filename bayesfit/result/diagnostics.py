@@ -12,6 +12,7 @@ from bayesfit.data.error_audit import error_audit
 from bayesfit.diagnose.advice import advise_dataset
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.diagnose.prior_conflict import in_most_bins
+from bayesfit.diagnose.rules import is_identified
 from bayesfit.diagnose.verdict import NUMBERS, Verdict, unusable
 from bayesfit.posterior.prepare import Problem
 from bayesfit.sample.draws import Draws
@@ -23,6 +24,8 @@ OF_ADVICE = {
 OF_PARAMETERS = {
     "contraction": "1 - variance of the posterior over that of the prior",
     "prior_tail": "probability under its prior of a value as far out",
+    "lower_limit": "value above which a parameter that is not identified lies with 95 % probability, NaN without one",
+    "upper_limit": "value below which a parameter that is not identified lies with 95 % probability, NaN without one",
 }
 
 
@@ -36,7 +39,10 @@ def diagnostics_of(outcome: Outcome, verdicts: list[Verdict]) -> xr.Dataset:
     of_parameters = {
         "contraction": [v.contractions for v in verdicts],
         "prior_tail": [v.prior_tails for v in verdicts],
+        "lower_limit": [{name: low for name, (low, _) in v.limits.items()} for v in verdicts],
+        "upper_limit": [{name: high for name, (_, high) in v.limits.items()} for v in verdicts],
     }
+    identified = [[is_identified(v.contractions.get(name, np.nan)) for name in names] for v in verdicts]
     return xr.Dataset(
         {
             "verdict": ("q_bin", _words(v.name for v in verdicts)),
@@ -47,6 +53,11 @@ def diagnostics_of(outcome: Outcome, verdicts: list[Verdict]) -> xr.Dataset:
             },
             **{name: ("q_bin", np.array(values), OF_ADVICE[name]) for name, values in advice.items()},
             **{name: _rows(values, names, OF_PARAMETERS[name]) for name, values in of_parameters.items()},
+            "identified": (
+                ("q_bin", "parameter"),
+                np.reshape(identified, (len(verdicts), len(names))).astype(bool),
+                {"long_name": "whether the data narrow the parameter's prior"},
+            ),
             **_effort(outcome.draws),
         },
         {"parameter": np.array(names, dtype=object)},
