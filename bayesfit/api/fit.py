@@ -171,7 +171,7 @@ class _Choices(NamedTuple):
 
 
 def _run(curves: xr.Dataset, choices: _Choices, settings: FitSettings, report: Report) -> xr.DataTree:
-    """Prepare the data, fit the bins that have points enough, and put the result of all bins together."""
+    """Prepare the data, fit the bins that have enough points, and put the result of all bins together."""
     if choices.across or settings.method != "nuts":
         problem, stages = _prepared_together(curves, choices, settings)
     else:
@@ -201,7 +201,7 @@ def _prepared_together(
 
 
 def _before(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:
-    """The bins that have points enough, before they are fitted.
+    """The bins that have enough points, before they are fitted.
 
     Raises:
         ModelError: the user's model has no density there.
