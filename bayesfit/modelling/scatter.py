@@ -36,12 +36,12 @@ class Points(Protocol):
 
     @property
     def valid(self) -> Bool[AnyArray, " tau"]:
-        """Which points count."""
+        """Which points are data."""
         ...
 
     @property
     def layout(self) -> Float[AnyArray, "tau column"]:
-        """What the noise model made of the delays."""
+        """What the noise model has computed from the delays (`Noise.layout`)."""
         ...
 
 
@@ -69,7 +69,7 @@ class Scatter(NamedTuple):
         return tuple(white[:, place] for place in range(len(columns)))
 
     def color(self, white: OfDelays) -> OfDelays:
-        """The column that `whiten` turns into this white one."""
+        """The column that `whiten` turns into this white one: its inverse."""
         column = white if self.correlation is None else self.correlation.color(white)
         return column if self.relative is None else column * self.relative
 
