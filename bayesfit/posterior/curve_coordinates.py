@@ -31,7 +31,7 @@ from bayesfit.posterior.linear_amplitudes import (
     regression,
 )
 
-INTRICATE = 3  # a shape with so many coordinates is intricate: its amplitudes are sampled about their regression
+INTRICATE = 3  # coordinates from which on a shape is intricate: sampled amplitudes are about their regression
 
 
 @dataclass(frozen=True)

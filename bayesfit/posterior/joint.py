@@ -102,8 +102,7 @@ class Joint:
         return priors_of(self.unpooled, first_of(self.bins))
 
     def with_fits(self, values: Mapping[str, Any], sd: Mapping[str, Any]) -> Joint:
-        """The joint posterior in coordinates that suit the bins' own fits: name to values, and to standard errors,
-        (q_bin,)."""
+        """The same in coordinates that suit the bins' own fits: values and standard errors (q_bin,) by name."""
         priors = self.priors
         poolings = (
             pooling.with_fits(priors[name], values[name], sd[name])
