@@ -2,10 +2,10 @@
 
 `uv run --group benchmarks python benchmarks/against_others.py [BINS ...]` (default 64 512)
 
-Simulated stretched exponentials, 72 delays, errors wrong by a factor a bin; default settings. Everything is compiled
-before. All samplers have the same model: rate, beta, contrast, baseline and the factor, with bayesfit's priors. nutpie,
-emcee and NumPyro run bin by bin, as people use them, on the first few bins; converged means R-hat at most 1.01 and bulk
-and tail effective sample sizes of at least 400 in the worst parameter.
+Simulated stretched exponentials, 72 delays, errors wrong by one factor per bin; default settings. Everything is
+compiled before. All samplers have the same model: rate, beta, contrast, baseline and the factor, with bayesfit's
+priors. nutpie, emcee and NumPyro run bin by bin, as people use them, on the first few bins; converged means R-hat at
+most 1.01 and bulk and tail effective sample sizes of at least 400 in the worst parameter.
 """
 
 import contextlib
@@ -144,7 +144,7 @@ def by_numpyro(data):
 
 
 def one_by_one(make, data, count) -> tuple[float, int]:
-    """Seconds a bin, and how many of `count` bins converged; the first call, which compiles, is not counted."""
+    """Seconds per bin, and how many of `count` bins converged; the first call, which compiles, is not counted."""
     sample = make(data)
     sample(0)
     started = time.perf_counter()
@@ -161,7 +161,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
     print(f"cores {jax.local_device_count()}")
-    print(f"{'bins':>6} {'what':28} {'ms a bin':>10} {'ratio':>10}  converged")
+    print(f"{'bins':>6} {'what':28} {'ms/bin':>10} {'ratio':>10}  converged")
     for bins in [int(text) for text in sys.argv[1:]] or [64, 512]:
         data, _ = bayesfit.simulate(bins=bins, delays=DELAYS, seed=1, wrong_errors=True)
         ours(data)

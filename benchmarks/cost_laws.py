@@ -49,8 +49,8 @@ def main() -> None:
         measure(int(sys.argv[1]), int(sys.argv[2]))
         return
     which = sys.argv[1:] or ["bins", "delays"]
-    print(f"cores {len(os.sched_getaffinity(0))}; times are ms a bin")
-    print(f"{'bins':>6} {'delays':>7} {'point':>9} {'posterior':>10} {'peak MiB':>9} {'KiB a bin':>10}  converged")
+    print(f"cores {len(os.sched_getaffinity(0))}; times are in ms per bin")
+    print(f"{'bins':>6} {'delays':>7} {'point':>9} {'posterior':>10} {'peak MiB':>9} {'KiB/bin':>10}  converged")
     rows = [(bins, 72) for bins in BINS] if "bins" in which else []
     rows += [(256, delays) for delays in DELAYS] if "delays" in which else []
     for bins, delays in rows:

@@ -194,7 +194,7 @@ def the_sampler(problem, points, estimates, keys, gradient: float) -> None:
         made += int(np.sum(left.made))
         needed += int(np.sum(np.asarray(left.n_steps) * np.asarray(left.made))) + int(np.sum(left.made))
     seconds = min(times) * len(times)
-    print(f"sampler, one core: {1e6 * seconds / made:.1f} us a transition, which needs {needed / made:.2f} gradients")
+    print(f"sampler, one core: {1e6 * seconds / made:.1f} us per transition, which needs {needed / made:.2f} gradients")
     print(f"  share of the time that these alone take: {gradient * needed / seconds:.0%}")
 
 

@@ -50,7 +50,7 @@ def show(name: str, held: np.ndarray, rest: str = "") -> None:
 def coverage(counts: float, errors: str, bins: int, pixels: int, noises: list[str], seed: int) -> None:
     """A block of the table: one kind of data, all noise models."""
     data, truth = photons.simulate(bins, seed=seed, counts=(counts, counts), errors=errors, pixels=pixels)
-    print(f"{counts:g} counts a frame in {pixels} pixels, errors {errors!r}, {bins} bins, {data.tau.size} delays")
+    print(f"{counts:g} counts per frame in {pixels} pixels, errors {errors!r}, {bins} bins, {data.tau.size} delays")
     print("  noise         rate 50     80     95 beta 50    80     95  misfit     ok   ms/bin")
     held, tries = {}, np.full(bins, "", dtype=object)
     for noise in noises:

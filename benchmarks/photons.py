@@ -319,7 +319,7 @@ def main() -> None:
         print(f"{float(data.tau[place]):8.4f} {float(truth.g2[:, place].mean()):8.4f} {row}")
     print("standard deviation of g2, also over the stated error; error_ratio of the data (median) and of the data less")
     print("their mean curve; correlation of residuals at neighbouring delays; points without a photon pair")
-    print(" counts     noise  over error  error_ratio  less mean neighbours  no pair  ms a bin")
+    print(" counts     noise  over error  error_ratio  less mean neighbours  no pair    ms/bin")
     print("\n".join(noise))
 
 

@@ -47,7 +47,7 @@ def noise(rng: np.random.Generator, sigma: np.ndarray) -> np.ndarray:
 
 
 def data_of(rng: np.random.Generator, g2: np.ndarray, sigma: np.ndarray, wrong: bool = True) -> xr.Dataset:
-    """The record, a tenth of the points masked, errors wrong by a factor of up to 10 a bin."""
+    """The record, a tenth of the points masked, errors wrong by a factor of up to 10 in each bin."""
     factor = np.exp(rng.uniform(np.log(0.3), np.log(10), (len(g2), 1))) if wrong else 1.0
     masked = rng.uniform(size=g2.shape) < 0.1
     return bayesfit.curves(TAU, np.where(masked, np.nan, g2), sigma / factor, **PRIORS)

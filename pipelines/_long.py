@@ -88,8 +88,8 @@ def _label(cell: Any) -> str:
 
 
 def _check_points(sheet: Sheet, place: Mapping[str, int], keys: list[tuple[Any, ...]], tau: np.ndarray) -> None:
-    """Refuse a long table whose bins have one point each, or repeat their delays, or begin anew with them: each bin
-    then seems to hold several curves, which something else distinguishes."""
+    """Refuse a long table whose bins have one point each, or repeat their delays, or go through them several times:
+    each bin then seems to hold several curves, which something else distinguishes."""
     points = list(zip(keys, tau.tolist(), strict=True))
     times, sizes = Counter(points), Counter(keys)
     if len(sizes) > 1 and max(sizes.values()) == 1 and len(set(tau.tolist())) > 1:

@@ -25,8 +25,8 @@ What is decided where a table is not explicit:
   corner is empty, the delays go down and q along the top; this is refused if the top spans more decades.
 - An angle needs wavelength and refractive index, from the settings, from columns or from lines above; without them it
   is refused.
-- A long table is refused if its bins repeat more than half of their delays, or begin anew with them, since then each
-  bin seems to hold several curves.
+- A long table is refused if its bins repeat more than half of their delays, or go through them several times, since
+  each bin then seems to hold several curves.
 
 Settings, all optional: `columns` (for each quantity the heading of its column, or its number from 1), `units` (for each
 quantity its unit; for g2, "g2" or "g2 - 1"), `layout`, `sheet` (name or number), `optics` (wavelength in nm,
@@ -56,7 +56,7 @@ from bayesfit.pipelines._understood import dataset
 
 TWINS = ("_err", "_g2err", "_g2_err")
 OLD_EXCEL = b"\xd0\xcf\x11\xe0"
-HEAD = 2**16  # bytes that are looked at to recognise a table
+HEAD = 2**16  # bytes that are read to recognise a table
 OPTIONS = ("columns", "units", "layout", "sheet", "optics")
 
 

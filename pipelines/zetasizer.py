@@ -30,7 +30,7 @@ from bayesfit.pipelines._unit_names import tidy
 from bayesfit.pipelines.table import OPTIONS, reading_of
 
 TITLES = re.compile(r"correlation coefficient ?\(g2-1\)|correlation delay times?|correlation data")
-HEAD = 2**16  # bytes that are looked at to recognise a text
+HEAD = 2**16  # bytes that are read to recognise a text
 
 
 def recognise(path: Path) -> str | None:

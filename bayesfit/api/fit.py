@@ -202,7 +202,7 @@ def _with_own_noise(curves: xr.Dataset, choices: _Choices, settings: FitSettings
 
 
 def _run(curves: xr.Dataset, choices: _Choices, settings: FitSettings, report: Report) -> xr.DataTree:
-    """Prepare the data, fit the bins that have points enough, and put the result of all bins together."""
+    """Prepare the data, fit the bins that have enough points, and put the result of all bins together."""
     curves = as_counted(by_bin(curves)) if get_noise(settings.noise).counted else curves
     if choices.across or settings.method != "nuts":
         problem, stages = _prepared_together(curves, choices, settings)
@@ -235,7 +235,7 @@ def _prepared_together(
 
 
 def _before(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:
-    """The bins that have points enough, before they are fitted.
+    """The bins that have enough points, before they are fitted.
 
     Raises:
         ModelError: the user's model has no density there.

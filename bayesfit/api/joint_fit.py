@@ -34,8 +34,8 @@ Given = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Pooled:
-    """How parameters are pooled: as the user says it, `across`; the `poolings`; and the `priors` and `fixed` values of
-    what the bins have in common."""
+    """How parameters are pooled. `across` is what the user says, `poolings` is what follows from it, and `priors` and
+    `fixed` are those of what the bins have in common."""
 
     across: Given
     poolings: tuple[Pooling, ...]
@@ -65,7 +65,7 @@ class Pooled:
         return {name: value for name, value in given.items() if name not in names}
 
     def check(self, problem: Problem) -> None:
-        """Refuse to pool what is no parameter of the bins.
+        """Refuse to pool anything that is no parameter of the bins.
 
         Raises:
             SettingsError: names it.
@@ -89,9 +89,9 @@ def check_included(include: tuple[str, ...]) -> None:
 
 
 def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Outcome, report: Report) -> Outcome:
-    """Estimate every bin by itself, then sample all bins together; `places`: theirs among all bins of the dataset.
+    """Estimate every bin by itself, then sample all bins together. `places` are their indices in the dataset.
 
-    A warning about bins that are not independent points at the caller of `fit`, four frames up.
+    The warning about bins that are not independent points at the caller of `fit`, four stack frames up.
     """
     dependent = warned_of(before.curves, stacklevel=4)
     pooled = pooled.of_bins(places)
@@ -111,7 +111,7 @@ def _estimated(pooled: Pooled, before: Outcome, report: Report, stop: Stop) -> t
     """The joint posterior, and the outcome with the bins' least-squares fits.
 
     Raises:
-        KeyboardInterrupt: the user wished to stop before all bins had one.
+        KeyboardInterrupt: the user asked to stop before all bins had one.
     """
     problem, points = photon_fit.point_estimates(before.problem, before.keys, report, stop)
     if stop.asked:
@@ -127,8 +127,8 @@ def _estimated(pooled: Pooled, before: Outcome, report: Report, stop: Stop) -> t
 def _sampled(
     joint: Joint, start: Start, before: Outcome, report: Report, stop: Stop
 ) -> tuple[Draws, dict[str, np.ndarray], float | None]:
-    """Draws of the bins' parameters and of what they have in common; and the Pareto k, None unless they are those of a
-    variational fit."""
+    """Draws of the bins' parameters and of what they have in common, and the Pareto k of a variational fit, None for
+    NUTS."""
     settings = before.settings
     target = joint_nuts.joint_target(joint, before.keys, settings.seed)
     if settings.method == "svi":

@@ -70,9 +70,9 @@ def law(
         likelihood, NaN where not used, `residual_with_scatter`, in which the inferred scatter is allowed for and which
         is standard normal where the law holds, `distance` of the bin's draws from the density that describes them);
         and `diagnostics` (`verdict` of each bin; of the law itself `law_verdict`, "misfit" where these residuals are
-        too large, one of them is, or they go with q, `law_reason`, `r_hat`, `ess_bulk`, `ess_tail`, `divergences`,
-        `chi2`, `freedom`, `p_chi2`, `p_farthest`, `p_order`). Of a series all have a dimension `dataset`; a dataset
-        whose bins cannot be used is left out with a warning.
+        too large, one of them is, or they follow an order in q, `law_reason`, `r_hat`, `ess_bulk`, `ess_tail`,
+        `divergences`, `chi2`, `freedom`, `p_chi2`, `p_farthest`, `p_order`). Of a series all have a dimension
+        `dataset`; a dataset whose bins cannot be used is left out with a warning.
 
     Raises:
         InputError: there are too few bins, or the law is not known at their q. SettingsError: an unknown name, an

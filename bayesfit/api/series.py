@@ -39,8 +39,8 @@ def series(
     progress: bool | Report = False,
     **options: Any,
 ) -> xr.DataTree:
-    """Fit a series of datasets, as of an ageing specimen or of one at several temperatures: each by itself, or with the
-    posterior of one as the prior of the next.
+    """Fit a series of datasets, such as those of an ageing specimen or of one specimen at several temperatures: each by
+    itself, or with the posterior of one as the prior of the next.
 
     Args:
         datasets: what `bayesfit.read`, `bayesfit.curves`, `bayesfit.average` or `bayesfit.stack` returned, in the

@@ -195,7 +195,7 @@ def devices_for(count: int, width: int) -> int:
 
 
 class Batches(NamedTuple):
-    """How so many `items` are divided: batches of `width` per device."""
+    """The division of a number of `items` into batches of `width` per device."""
 
     items: int
     width: int
@@ -215,8 +215,8 @@ def stream(
     arguments: Callable[[Int[np.ndarray, " batch"]], tuple[PyTree, ...]],
     stop: Stop | None = None,
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], PyTree]]:
-    """Indices of each batch, and what the program makes of their `arguments`, as NumPy arrays. The devices are kept one
-    batch ahead; ends early after a wish to stop."""
+    """For each batch, its indices and what the program returns for their `arguments`, as NumPy arrays. The devices are
+    kept one batch ahead. It ends early if the user asks to stop."""
     ahead = None
     for index in batches.indices():
         if stop is not None and stop.asked:

@@ -65,7 +65,7 @@ def _makers() -> str:
 
 
 def _processor() -> str:
-    """The name of the processor and its abilities, or as much as the system tells of them."""
+    """The name of the processor and its instruction sets, as far as the system states them."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,5 +1,4 @@
-"""What every long stage has in common: it reports progress, and between chunks of work it looks whether it shall
-stop."""
+"""What every long stage has in common: it reports progress, and between chunks of work it checks whether to stop."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def curves(
         tau_min, tau_max: delays outside this range are left out; a number or one per bin (q_bin,), has unit s.
         counts, pixels, frames: mean photons per pixel and frame (q_bin,), pixels (q_bin,), and frames of the series:
             what the counting of photon pairs needs; one number stands for all bins.
-        frames_summed: frames summed at each delay (tau,); by default as the spacing of the delays says.
+        frames_summed: frames summed at each delay (tau,); by default from the spacing of the delays.
         repeats: how many series the values are an average of; 1 by default. The time of a frame is the smallest spacing
             of the delays, or `attrs["frame_time"]` in s.
         pipeline: name of the pipeline whose derived quantities `fit` adds ("" for none).
@@ -113,7 +113,7 @@ def curves(
 
 
 def _in_order(given: Any, order: Array) -> Array | None:
-    """Numbers of the delays, in their order; None where there are none."""
+    """Numbers given for each delay, in the sorted order of the delays; None if none are given."""
     return None if given is None else np.broadcast_to(given, order.shape)[order]
 
 
@@ -193,8 +193,8 @@ def _masked(data: xr.Dataset, cause: str, points: np.ndarray) -> xr.Dataset:
 
 
 def by_bin(data: xr.Dataset) -> xr.Dataset:
-    """The dataset with dims (q_bin, tau), delays in order; also after the user's own `isel` of one bin, which keeps its
-    coordinates, or `where`, which makes numbers of what is true or false.
+    """The dataset with dims (q_bin, tau) and delays in order. It may be one bin that a user chose by `isel`, which then
+    keeps its coordinates, or come from `where`, which turns true and false into numbers.
 
     Raises:
         InputError: it is no dataset.

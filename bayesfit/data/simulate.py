@@ -24,11 +24,11 @@ def simulate(
     zero_pairs: float = 0.0,
     dead_bin: int | None = None,
 ) -> tuple[xr.Dataset, xr.Dataset]:
-    """Curves of a diffusing sample as an X-ray detector sees them, and their truth.
+    """Curves of a diffusing specimen as an X-ray detector sees them, and their true parameters.
 
     g2 = baseline + contrast exp(-2 (rate tau)^beta) with rate = diffusion q^2, q from 0.003 to 0.03 1/angstrom, delays
     from 1e-3 to 1e2 s on a near-logarithmic grid of whole frames, and normal noise that falls with the square root of
-    the delay (more frame pairs a channel) and grows with q (fewer photons).
+    the delay (more frame pairs per channel) and grows with q (fewer photons).
 
     Args:
         bins, delays: how many of each.

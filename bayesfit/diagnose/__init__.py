@@ -1,1 +1,1 @@
-"""May it be believed: predictive checks, convergence, identification, poolings between bins, cross-validation."""
+"""Whether to believe a result: predictive checks, convergence, identification, poolings, cross-validation, verdicts."""

@@ -1,8 +1,7 @@
-"""What to try where the residuals refute a fit: another noise model, a range of delays, or another model.
+"""What to try if the residuals refute a fit: another noise model, a range of delays, or another model.
 
-Noise models stand in one order, and advice only goes up in it: a model that was tried, and those below it, are never
-named again. A range only ever gets narrower. Therefore whoever follows the advice comes to its end, whatever the data
-are.
+Noise models have one fixed order, and advice only moves up in it: a model that was tried, and all that come before it,
+are never advised again. A range of delays only gets narrower. So the advice comes to an end, whatever the data are.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from scipy import special
 from bayesfit.modelling.noise import CORRELATED, NOISES, SPECKLE
 
 ORDER = ("photons", "stated", "scaled", "inferred", "smooth", "robust", "speckle", "correlated")
-SINGLE = {"p_chi2": "scaled", "p_trend": "smooth", "p_tails": "robust"}  # correlations have two noise models
+# The noise model for each failed check; for correlated residuals there are two.
+SINGLE = {"p_chi2": "scaled", "p_trend": "smooth", "p_tails": "robust"}
 CORRELATIONS = (SPECKLE.name, CORRELATED.name)
 ALTERNATING, RISING, EXACT = "alternating", "rising", "exact"  # faults that no noise model describes
 REMEDIES = {
@@ -41,8 +41,8 @@ POOLED = {
 
 @dataclass(frozen=True)
 class Advice:
-    """What to try, in `words`, "" where nothing is wrong; and at most one of `noise`, the noise model to try, else "",
-    and `tau_min`, the smallest delay to keep, else 0, which has unit s."""
+    """What to try, in `words`, "" if nothing is wrong; and at most one of `noise`, the noise model to try, else "", and
+    `tau_min`, the smallest delay to keep in s, else 0."""
 
     words: str = ""
     noise: str = ""
@@ -58,12 +58,13 @@ def without_first(tau_min: float, where: str = "") -> Advice:
 
 
 def advise(faults: Mapping[str, float], noise: str, log_ratio: float, delays: bool, tau_min: float = 0.0) -> Advice:
-    """What to try against the gravest fault that anything helps against.
+    """What to try against the most serious fault for which there is a remedy.
 
     Args:
         faults: the p-value of each check that failed, by name; `ALTERNATING`, `RISING` or `EXACT` may be among them.
         noise: the noise model in use.
-        log_ratio: log likelihood of correlations as "speckle" has them less that as "correlated" has them.
+        log_ratio: log likelihood of the residuals with the correlations of "speckle", minus that with those of
+            "correlated".
         delays: whether the data are of delays.
         tau_min: from which delay on the curve fits, where only the first delays are off; else 0.
     """
@@ -73,7 +74,8 @@ def advise(faults: Mapping[str, float], noise: str, log_ratio: float, delays: bo
         return Advice("fit measured data, or add noise to these")
     if tau_min > 0:
         return without_first(tau_min)
-    gravest = sorted(faults, key=lambda fault: (fault != "p_chi2", faults[fault]))  # all others infer a scale too
+    # p_chi2 comes first: "scaled" and all noise models after it infer a scale.
+    gravest = sorted(faults, key=lambda fault: (fault != "p_chi2", faults[fault]))
     for fault in gravest:
         if cure := _cure(fault, noise, log_ratio, delays):
             return Advice(f"try noise '{cure}' or another model", cure)
@@ -90,7 +92,8 @@ def _cure(fault: str, noise: str, log_ratio: float, delays: bool) -> str:
 
 
 def _beside(fault: str, noise: str) -> str:
-    """In words, that there is a noise model for this fault, but none that also has what the one in use has."""
+    """In words, that there is a noise model for this fault, but that it lacks what the one in use describes; "" if that
+    is not so."""
     own = CORRELATIONS if fault == "p_correlation" else (SINGLE.get(fault, ""),)
     return "" if noise in own or not any(own) else f" beside what '{noise}' has"
 
@@ -100,8 +103,8 @@ def advise_dataset(diagnostics: xr.Dataset, noise: str = "scaled", delays: bool 
 
     A fault too small for any one bin shows in the mean over all bins of the neighbours' correlation, whose standard
     error is one over the root of the number of points, or in the p-values of all bins together (Stouffer 1949; p-values
-    of posterior predictive checks lie closer to 1/2 than uniform ones, so that this is cautious). Where the first
-    delays are off in most of the bins, the instrument is the cause, and they are off in all of them.
+    of posterior predictive checks lie closer to 1/2 than uniform ones, so that this is cautious). If the first delays
+    are off in most of the bins, the instrument is the cause, and they are taken to be off in all of them.
     """
     words, faults = _pooled(diagnostics)
     asking = diagnostics.tau_min_to_try.values > 0

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 QUANTILES = 65
-LEVELS = (np.arange(QUANTILES) + 0.5) / QUANTILES  # evenly spaced, of a prior's quantiles
+LEVELS = (np.arange(QUANTILES) + 0.5) / QUANTILES  # evenly spaced; at these the quantiles of priors are taken
 
 
 def prior_quantiles(draws: Float[np.ndarray, "*bin draw"]) -> Float[np.ndarray, "*bin quantile"]:
@@ -15,11 +15,11 @@ def prior_quantiles(draws: Float[np.ndarray, "*bin draw"]) -> Float[np.ndarray, 
 
 
 def contraction(draws: Float[np.ndarray, "chain draw"], quantiles: Float[np.ndarray, " quantile"]) -> float:
-    """The contraction 1 - var(posterior) / var(prior) (Schad, Betancourt & Vasishth 2021), near 0 where the data say
-    nothing and near 1 where they say all.
+    """The contraction 1 - var(posterior) / var(prior) (Schad, Betancourt & Vasishth 2021), near 0 if the data say
+    nothing about the parameter, and near 1 if they determine it.
 
-    It is taken of the prior's distribution function at the draws, so that it is the same in every parametrisation; the
-    variance of that under the prior is 1/12. `quantiles` of the prior are evenly spaced.
+    It is computed from the prior's distribution function at the draws, so that it is the same in every parametrisation;
+    the variance of that under the prior is 1/12. `quantiles` of the prior are evenly spaced.
     """
     level = np.interp(draws, quantiles, (np.arange(quantiles.size) + 0.5) / quantiles.size)
     return float(1.0 - 12.0 * np.var(level))

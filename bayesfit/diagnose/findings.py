@@ -1,4 +1,4 @@
-"""What is known of one bin after sampling: the record that its verdict is made of."""
+"""What is known of one bin after sampling: the record that its verdict is based on."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def first_good_delays(problem: Problem, keys: Keys, scores: dict[int, Scores]) -
 
     Args:
         keys: the keys of the bins' random numbers.
-        scores: the place of a bin to the normal scores of its valid points.
+        scores: index of a bin to the normal scores of its valid points.
     """
     found = np.zeros(len(keys))
     places = [place for place, score in scores.items() if _early(score)]
@@ -96,9 +96,9 @@ def _residual(posterior: Posterior) -> Spread:
 def _first_good(
     off: Float[np.ndarray, "trial point"], counts: Int[np.ndarray, " trial"], tau: Float[np.ndarray, " point"]
 ) -> float:
-    """The shortest decimal between the last delay to be left out and the first to be kept; 0 where something else than
-    the first delays is wrong. `off`: distances of the valid points from the curve, of which each trial left out the
-    first `counts`."""
+    """The shortest decimal between the last delay to be left out and the first to be kept; 0 if something other than
+    the first delays is wrong. `off` are the distances of the valid points from the curve of each trial, which leaves
+    out the first `counts` points."""
     with np.errstate(invalid="ignore", divide="ignore"):
         rest = [np.sqrt(np.mean(row[count:] ** 2)) for row, count in zip(off, counts, strict=True)]
         for row, count, sd in zip(off[1:], counts[1:], rest[1:], strict=True):

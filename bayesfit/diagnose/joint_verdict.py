@@ -19,7 +19,7 @@ from bayesfit.diagnose.rules import LEAST_P, Case, weigh
 from bayesfit.sample.convergence import worst
 from bayesfit.sample.draws import FEWEST_DRAWS, LARGEST_RHAT
 
-SCALES = ("_scatter", "_spread")  # of the bins' deviations: few bins need not determine them
+SCALES = ("_scatter", "_spread")  # of the bins' deviations; a few bins may not determine them
 FALSE_ALARMS = 0.02  # share of healthy bins that are called misfits, at most
 WORDS = {
     "r_hat": "rank and folded R-hat",
@@ -166,7 +166,7 @@ def _made(lp: xr.DataArray) -> np.ndarray:
 
 
 def _misfits(common: Common) -> list[str]:
-    """Poolings that the bins refute, the surest first; and more bins that do not fit than chance makes."""
+    """Poolings that the bins refute, the surest first; and whether more bins do not fit than by chance."""
     surest = sorted(common.checked, key=lambda one: np.nanmin([1.0, *(one.numbers[name] for name in P_VALUES)]))
     found = [text for one in surest if (text := pooling_refuted(one, common.bins.q_bin.values))]
     misfits, bins = int((common.bins.verdict.values == "misfit").sum()), common.bins.sizes["q_bin"]

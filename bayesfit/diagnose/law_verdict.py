@@ -1,4 +1,4 @@
-"""Is a law in q to be believed: did its chains mix, do the bins follow it, did they say more than its prior?"""
+"""The verdict on a law in q: have its chains converged, do the bins follow it, and do they narrow its priors?"""
 
 from __future__ import annotations
 

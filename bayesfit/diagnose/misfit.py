@@ -13,11 +13,11 @@ from bayesfit.diagnose.rules import LEAST_P
 from bayesfit.modelling.noise import NOISES
 
 NEGATIVE_CONTRAST_SIGMAS = 4.0
-FAULTS = (EXACT, "p_chi2", "p_tails", "p_correlation", ALTERNATING, "p_trend", RISING)  # in the order of a reason
+FAULTS = (EXACT, "p_chi2", "p_tails", "p_correlation", ALTERNATING, "p_trend", RISING)  # as reasons name them, in order
 
 
 def misfits(findings: Findings, numbers: Mapping[str, float]) -> tuple[tuple[str, ...], Advice]:
-    """What the residuals refute, in words, the last of which say what to try; and this advice."""
+    """What the residuals refute, in words, and what to try, at the end of these words and as a record."""
     faults = _faults(findings, numbers)
     found = [_in_words(fault, findings, numbers) for fault in FAULTS if fault in faults]
     advice = advise(faults, findings.noise, numbers["speckle_log_ratio"], findings.delays, findings.tau_min)
@@ -28,7 +28,7 @@ def misfits(findings: Findings, numbers: Mapping[str, float]) -> tuple[tuple[str
 
 def _faults(findings: Findings, numbers: Mapping[str, float]) -> dict[str, float]:
     """The faults of the residuals, each with its p-value. Residuals that are small even for a noise model that infers
-    its scale mean data without noise, of which nothing else is said."""
+    its scale mean data without noise; then no other fault is named."""
     faults = {name: numbers[name] for name in CHECKS if numbers[name] < LEAST_P}
     if findings.tau.size <= findings.free:
         faults.pop("p_chi2", None)

@@ -25,7 +25,7 @@ def chains_apart(parameters: Iterable[OfDraws]) -> bool:
 
 
 def two_modes(draws: Mapping[str, OfDraws]) -> str:
-    """In words, the first parameter whose draws fall into two sets with next to nothing in between; "" if none does."""
+    """In words, the first parameter whose draws fall into two sets with nearly nothing in between; "" if none does."""
     for name, values in draws.items():
         at = valley(values.ravel())
         if at is not None:

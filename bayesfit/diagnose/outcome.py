@@ -22,13 +22,13 @@ from bayesfit.sample.least_squares import PointEstimate, with_scaled_errors
 
 @dataclass(frozen=True)
 class Together:
-    """What a joint fit found beside the bins' own parameters.
+    """What a joint fit found in addition to the bins' own parameters.
 
     `across`: how the user pools parameters; `joint`: the posterior of all bins; `fits`: their least-squares fits with
     standard errors scaled by the residuals; `draws` of what the bins have in common, (chain, draw) or (chain, draw,
     group); `start`: in words, where the chains began; `priors`, `fixed`: those of what the bins have in common;
-    `dependence`: which bins are not independent of each other; `pareto_k`: how far off a variational fit is, None
-    where chains were run.
+    `dependence`: which bins are not independent of each other; `pareto_k`: how far off a variational fit is, None where
+    chains were run.
     """
 
     across: Mapping[str, Any]
@@ -44,11 +44,11 @@ class Together:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fit found, in bins that all have points enough for the curve.
+    """What a fit found, in bins that all have enough points for the curve.
 
     `curves` and `problem` are those of these bins alone; `keys` key their random numbers; `points`: the least-squares
     fits, None before they are made; `lowest_potential`: the lowest potential seen before the kept draws, or of any
-    chain of a joint fit; `draws`: what was sampled; `together`: what a joint fit found beside.
+    chain of a joint fit; `draws`: what was sampled; `together`: what a joint fit found in addition.
     """
 
     curves: xr.Dataset

@@ -1,4 +1,5 @@
-"""How a pooling fares in a joint fit: its curve over q, every bin's distance from it, and whether these refute it."""
+"""Checks of a pooling in a joint fit: its curve over q, the distance of every bin from it, and whether these distances
+refute it."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ from bayesfit.sample.draws import Draws
 from bayesfit.sample.least_squares import PointEstimate
 
 CURVE_POINTS = 100
-LARGEST_TELLING_SD = 2.0  # of a bin's own value, on the pooling's scale: a bin that knows less says nothing by itself
+LARGEST_TELLING_SD = 2.0  # of a bin's own value, on the pooling's scale; with a larger sd, a bin alone says nothing
 
 OfBins = Float[np.ndarray, " q_bin"]
 Arrays = dict[str, np.ndarray]
 
 
 class Fit(NamedTuple):
-    """A joint fit, as checks of its poolings see it: its posterior; `q` of the bins, NaN where unknown, has unit
+    """What the checks of its poolings need of a joint fit: its posterior; `q` of the bins, NaN where unknown, has unit
     1/angstrom; the bins' least-squares `points` and their degrees of `freedom`; the `draws` of the bins, and those of
     what they have in `common`, name to (chain, draw, ...)."""
 
@@ -42,7 +43,7 @@ class Fit(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """How one pooling fares in the bins that were used.
+    """The checks of one pooling in the bins that were used.
 
     `q` and `curve`: mean and central 95 % band of the law without scatter, or of what stands in its place, over q.
     `common`: the common value in each bin. `residual`: the bins' distances from it, standard normal where the pooling
@@ -60,7 +61,7 @@ class Checked(NamedTuple):
 
 
 def check_pooling(pooling: Pooling, fit: Fit) -> Checked:
-    """How one pooling of a joint fit fares."""
+    """Check one pooling of a joint fit."""
     grid = np.geomspace(fit.q.min(), fit.q.max(), CURVE_POINTS) if np.all(fit.q > 0) else np.full(2, np.nan)
     drawn = pooling.drawn(fit.q, grid, fit.draws.values[pooling.parameter], _finite(fit.common))
     curve = np.stack([drawn.curve.mean(axis=0), *np.quantile(drawn.curve, ENDS, axis=0)])
@@ -96,7 +97,8 @@ def _finite(common: Arrays) -> Arrays:
 
 
 def _profiled(pooling: Pooling, scale: Scale, common: OfBins, fit: Fit) -> Profiled:
-    """The profile likelihood of the pooled parameter in each bin, all that is common at its posterior mean."""
+    """The profile likelihood of the pooled parameter in each bin, with all that the bins have in common at its
+    posterior mean."""
     means = {name: np.nanmean(values, axis=(1, 2)) for name, values in fit.draws.values.items()}
     values = {other.parameter: means[other.parameter] for other in fit.joint.all_poolings}
     sd = fit.common.get(pooling.scatter_site or "")

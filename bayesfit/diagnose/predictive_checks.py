@@ -46,11 +46,12 @@ def check(scores: Scores) -> dict[str, float]:
 def speckle_log_ratio(
     scores: Float[np.ndarray, "bin tau"], valid: Bool[np.ndarray, "bin tau"], tau: Float[np.ndarray, " tau"]
 ) -> Float[np.ndarray, " bin"]:
-    """The log likelihood of each bin's scores under correlations as noise "speckle" has them, less that under
-    correlations as noise "correlated" has them.
+    """The log likelihood of each bin's scores with the correlations of noise "speckle", minus that with the
+    correlations of noise "correlated".
 
     Each is the largest over a few strengths and ranges of the correlation, with the scale profiled out. `tau` has unit
-    s."""
+    s.
+    """
     share, length = map(np.ravel, np.meshgrid(SHARES, RANGES))
     memory = np.exp(-CORRELATED.layout(tau) / length)
     log_range = _likelihoods(scores, valid, np.broadcast_to(share, memory.shape), memory)
@@ -66,11 +67,12 @@ def _likelihoods(
     share: Float[np.ndarray, "tau process"],
     memory: Float[np.ndarray, "tau process"],
 ) -> Float[np.ndarray, "bin process"]:
-    """Log likelihoods of scores under several Ornstein-Uhlenbeck processes with white noise beside, by a Kalman filter
+    """Log likelihoods of scores under several Ornstein-Uhlenbeck processes with added white noise, by a Kalman filter
     (see `ornstein_uhlenbeck`).
 
     At each delay, `share` is the process's share of the variance and `memory` its correlation with the delay before.
-    The scale is profiled out, and terms that all processes have in common are left out."""
+    The scale is profiled out, and terms that all processes have in common are left out.
+    """
     shape = len(scores), share.shape[1]
     mean, variance, square, volume = np.zeros(shape), np.ones(shape), np.zeros(shape), np.zeros(shape)
     for place, load in enumerate(np.sqrt(share)):
@@ -98,7 +100,8 @@ def _chi2(scores: Scores) -> OfDraws:
 
 def _correlation(scores: Scores) -> OfDraws:
     """The two-sided p-value of the first serial correlation, which for n independent standard normal variables has mean
-    0 and variance (n - 1) / (n (n + 2)) (Moran 1948). Further lags would add nothing: a fit takes slow waves away."""
+    0 and variance (n - 1) / (n (n + 2)) (Moran 1948). Further lags would add nothing, since a fit absorbs slow
+    variations."""
     count = scores.shape[1]
     sd = np.sqrt((count - 1) / (count * (count + 2.0)))
     return 2.0 * special.ndtr(-np.abs(neighbour_correlation(scores)) / sd)

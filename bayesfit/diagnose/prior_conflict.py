@@ -4,7 +4,7 @@ The measure is the probability, under the prior, of a value at least as far out 
 posterior draw. Where the prior is right and the data determine the parameter, this is uniform, so that `LEAST_TAIL` is
 the share of false alarms per parameter; where they do not determine it, it is larger (Box, J. R. Stat. Soc. A 143, 383
 (1980); Evans & Moshonov, Bayesian Anal. 1, 893 (2006)). An end of the prior where its density is no lower than
-elsewhere, such as that at 0 of a half-normal or both ends of a uniform one, is no tail.
+elsewhere, such as that at 0 of a half-normal or both ends of a uniform one, is not a tail.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bayesfit.diagnose.interval import LEVELS
 
 LEAST_TAIL = 1e-4
 IN_MOST = 0.5  # share of the bins that must have a conflict for it to be the dataset's
-STEP = (0.7, 1.3)  # how far a baseline is off where 1 was subtracted, or was not
+STEP = (0.7, 1.3)  # how far a baseline is off if 1 was subtracted, or was not
 BASELINES = {-1: ("g2 - 1 given for g2", 0), 1: ("g2 given for g2 - 1", 1)}
 
 Draws = Float[np.ndarray, " ..."]
@@ -47,7 +47,7 @@ def _words(name: str, draws: Draws, quantiles: Quantiles) -> str:
 
 
 def _cause(name: str, off: float) -> str:
-    """What is likely to put a parameter so far (`off`) from the middle of its prior, and what to do."""
+    """The likely cause of a parameter that is off from the middle of its prior by `off`, and the remedy."""
     if name == "baseline" and STEP[0] < abs(off) < STEP[1]:
         words, reference = BASELINES[int(np.sign(off))]
         setting = f'--set priors.baseline="Normal({reference}, 0.1)"'

@@ -31,7 +31,7 @@ from bayesfit.posterior.pooling_scales import Scale
 
 NUDGE = 1e-3  # of the finite differences, in units of the coordinates
 WIDTHS = (1e-3, 1.0)  # smallest and largest guess of a bin's own width, on the pooling's scale
-FARTHEST = 10.0  # distance at which own values are looked for
+FARTHEST = 10.0  # distance from the common value up to which a bin's own value is searched for
 
 OfBins = Float[np.ndarray, " q_bin"]
 Host = np.ndarray

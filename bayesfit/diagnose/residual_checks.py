@@ -1,6 +1,9 @@
-"""Do bins follow what they are said to have in common? Where they do, their residuals from it, in standard deviations,
-are standard normal: too large a sum of squares refutes it, a single bin too far off, or residuals that go with q. Joint
-fits and laws in two stages are both judged by these."""
+"""Tests whether bins follow what they are said to have in common.
+
+If they do, their residuals from it, in standard deviations, are standard normal. It is refuted if the sum of squares is
+too large, if a single bin is too far off, or if the residuals follow an order in q. Joint fits and laws in two stages
+are judged by the same tests.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ P_VALUES = tuple(name for name in NUMBERS if name.startswith("p_"))
 
 
 def numbers_of(residual: OfBins, inferred: int, q: OfBins) -> dict[str, float]:
-    """The numbers of `NUMBERS`, from residuals about a pooling or law with so many `inferred` parameters."""
+    """The numbers of `NUMBERS`, from residuals about a pooling or law that has this number of `inferred` parameters."""
     squares, freedom = float(np.sum(residual**2)), residual.size - inferred
     alone = min(2.0 * stats.norm.sf(np.max(np.abs(residual))), 1.0 - 1e-12)
     return {
@@ -40,8 +43,8 @@ def numbers_of(residual: OfBins, inferred: int, q: OfBins) -> dict[str, float]:
 
 
 def p_order(residual: OfBins) -> float:
-    """Share of random orders in which neighbours differ by as little (von Neumann's ratio), of residuals in order of
-    q."""
+    """Share of the random orders of the residuals in which neighbours differ by as little as in their order in q (von
+    Neumann's ratio). The residuals are given in order of q."""
     if residual.size < FEWEST_IN_ORDER:
         return np.nan
 

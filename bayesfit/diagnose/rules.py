@@ -36,16 +36,17 @@ def is_identified(contraction: float) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """What the rules look at. A field that is left out makes no rule apply.
+    """The facts that the rules examine. No rule applies to a field that is left out.
 
     `points`, `needed`: valid points of a bin, and parameters of its curve; `made`, `wanted`: draws of each chain;
     `r_hat`, `ess_bulk`, `ess_tail`: the worst of all parameters, NaN where there are too few draws; `unconverged`: in
-    words, whose R-hat is too large; `separate`: whether chains lie apart from each other; `transitions`, `divergences`,
-    `deep_trees`: how many transitions were kept, diverged, and reached the largest tree depth; `accepted`: share of
-    accepted independence proposals; `excess`: mean potential of the worst chain above the lowest seen, with its
-    `largest_excess`, and whether all potentials are finite; `misfits`, `conflicts`: in words, what does not fit, and
-    which parameters are in conflict with their priors; `contractions`: parameter name to contraction; `limits`:
-    parameter name to the limit that the data set, in words; `modes`: in words, where mixed chains have two modes.
+    words, which parameters have too large an R-hat; `separate`: whether chains lie apart from each other;
+    `transitions`, `divergences`, `deep_trees`: how many transitions were kept, diverged, and reached the largest tree
+    depth; `accepted`: share of accepted independence proposals; `excess`: mean potential of the worst chain above the
+    lowest seen, with its `largest_excess`, and whether all potentials are finite; `misfits`, `conflicts`: in words,
+    what does not fit, and which parameters are in conflict with their priors; `contractions`: parameter name to
+    contraction; `limits`: parameter name to the limit that the data set, in words; `modes`: in words, where mixed
+    chains have two modes.
     """
 
     points: int = 1
@@ -77,7 +78,7 @@ class Case:
 
     @property
     def mixed(self) -> bool:
-        """Whether R-hat is as it should be."""
+        """Whether R-hat is small enough."""
         return self.r_hat <= LARGEST_RHAT
 
     @property

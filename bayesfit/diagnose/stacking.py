@@ -17,11 +17,11 @@ def stacking_weights(elpd: Float[np.ndarray, "model *bin point"]) -> Float[np.nd
     """Weights on the simplex with the largest sum over points of log(sum over models of weight * exp(elpd)).
 
     The multiplier of the simplex is the number of points, so that this is concave in positive weights alone, and a
-    primal-dual interior-point method solves it for all bins at once (Koenker & Mizera 2014). Where many weights are
-    as good, it settles at the middle of them: models that predict the same share equally.
+    primal-dual interior-point method solves it for all bins at once (Koenker & Mizera 2014). If many sets of weights
+    are equally good, the result is in the middle of them: models that predict the same share equally.
 
     Args:
-        elpd: log predictive density (model, ..., point); NaN are no points.
+        elpd: log predictive density (model, ..., point); NaN are ignored.
 
     Returns:
         Weights (model, ...).

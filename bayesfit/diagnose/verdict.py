@@ -47,7 +47,7 @@ NUMBERS = {
     "largest_residual": "largest residual in standard deviations of the noise model",
     **CHECKS,
     "speckle_log_ratio": (
-        "log likelihood of correlations as noise 'speckle' has them less that as 'correlated' has them"
+        "log likelihood of the residuals with the correlations of noise 'speckle' minus that with those of 'correlated'"
     ),
 }
 
@@ -80,8 +80,8 @@ def judge(findings: Findings) -> Verdict:
 
 
 def _of_chains(findings: Findings, numbers: dict[str, float]) -> Case:
-    """The chains as the rules look at them. In equilibrium the potential of so many coordinates lies about half their
-    number above its minimum, with a standard deviation of the root of that half: `largest_excess` is far beyond."""
+    """The facts about the chains. In equilibrium, the potential of d coordinates is about d / 2 above its minimum, with
+    a standard deviation of (d / 2)^(1/2); `largest_excess` is far above that."""
     return Case(
         made=findings.potential.shape[1],
         wanted=findings.wanted,

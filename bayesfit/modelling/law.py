@@ -27,7 +27,7 @@ class Law:
             `numpyro.sample(name, prior)`, may add others by `numpyro.deterministic`, and returns the value at each q,
             shape (q,). `q` (1/angstrom) holds the bins in use and a fine grid over their range, `tau` (s) the delays.
             Priors are proper and may depend on the smallest and largest q and tau, never on measured values.
-        parameters: the parameters, sampled and deterministic, described. Left out, they carry their names alone.
+        parameters: the parameters, sampled and deterministic, described. If left out, only their names are known.
         q_range: smallest and largest q (1/angstrom) at which the law is known; None where it is known everywhere.
         description, formula, reference: the law in words.
 
@@ -74,14 +74,14 @@ class Law:
 
 
 class Refutation(NamedTuple):
-    """What does not hold where the bins' residuals are too large, in `words`, and the `remedy` to try then."""
+    """What to say if the bins' residuals are too large: in `words`, what does not hold, and the `remedy` to try."""
 
     words: str
     remedy: str
 
 
 def law_refuted(parameter: str, law: str, scatter: bool) -> Refutation:
-    """That a parameter does not follow the law of this name, with scatter about it or without."""
+    """The refutation of a parameter's law of this name, with or without scatter about it."""
     described = f"{law} with scatter" if scatter else law
     another = "another law" + BETTER.get(law, "")
     words = f"{parameter} does not follow the law {described!r}"

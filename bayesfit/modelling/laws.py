@@ -54,7 +54,7 @@ def get_law(spec: Any) -> Law:
 
 
 def _of_file(path: Path) -> Any:
-    """What a Python file calls `law`."""
+    """The object that a Python file calls `law`."""
     names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
     try:
         exec(compile(path.read_bytes(), str(path), "exec"), names)
@@ -71,7 +71,7 @@ _MADE: dict[str, Law] = {}  # equal options give the same law, so that programs 
 
 
 def identity_of(law: Law) -> str | None:
-    """What the law's program is made of, in words; None for one that a name and numbers do not describe."""
+    """What the law's program is made of, in words; None if a name and numbers cannot describe it."""
     return next((words for words, made in _MADE.items() if made is law), None)
 
 

@@ -96,7 +96,7 @@ def _meant(error: Exception, frame: FrameType | None) -> str | None:
 
 
 def _sampled(used: str) -> str:
-    """How a site of this name is written, or one with this distribution."""
+    """How to write a site of this name, or one with this distribution."""
     if used in DISTRIBUTIONS:
         return f'numpyro.sample("rate", dist.{used}(...))'
     return f'{used} = numpyro.sample("{used}", ...)'

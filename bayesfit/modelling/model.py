@@ -40,14 +40,14 @@ class Model:
         program: NumPyro program `tau -> curve`, both of shape (tau,). It samples each parameter, a scalar, with
             `numpyro.sample(name, prior)`, and may add others by `numpyro.deterministic`. Priors may depend on `tau`
             (its smallest and largest value), never on the measured values.
-        parameters: the sampled parameters, described. Left out, they carry the names of the sample sites alone.
+        parameters: the sampled parameters, described. If left out, only the names of the sample sites are known.
         form: "siegert" where the program returns |g1|^2, so that the engine adds contrast, baseline and noise;
             "curve" where it returns the whole mean curve of any y = f(x).
         start: one mapping of parameter name to start value for the point estimate, or several of them. Without it
             the engine looks for starts over the prior.
-        description, formula, reference: the page of physics, in words. options: everything from which the `make` of a
-        model file made it, as numbers, text, lists and mappings of these,
-            so that a result can state them and the same model can be made again.
+        description, formula, reference: the physics, in words.
+        options: everything from which the `make` of a model file made the model, as numbers, text, lists and mappings
+            of these, so that a result can state them and the same model can be made again.
 
     Raises:
         ModelError: a field breaks the contract; the message names the model and the parameter.

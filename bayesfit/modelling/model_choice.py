@@ -55,7 +55,7 @@ def source_of(model: Model) -> str:
 
 
 def _model_from(source: Any, options: Mapping[str, Any], field: str, file: Path | None = None) -> Model:
-    """The `model` of a module, or what its `make` makes of options; or what an entry point stands for instead."""
+    """The `model` of a module, or what its `make` makes of options; or the model that an entry point stands for."""
     model = getattr(source, "model", None) if isinstance(source, ModuleType) else source
     make = getattr(source, "make", None) if isinstance(source, ModuleType) else source
     if callable(make) and (options or not isinstance(model, Model)):
@@ -69,8 +69,8 @@ def _model_from(source: Any, options: Mapping[str, Any], field: str, file: Path 
 
 
 def _made(make: Callable[..., Any], options: Mapping[str, Any], field: str, file: Path | None) -> Model:
-    """What `make` makes of options, or the equal one that was made before. One that does not say of what it is made is
-    a new one every time, and is given the options to say."""
+    """The model that `make` returns for these options, or an equal one that was made before. A model that does not
+    state its `options` is a new one every time, and gets those given here."""
     try:
         model = call(make, options, field, HOW_TO_GIVE)
     except BayesfitError:
@@ -85,7 +85,8 @@ def _made(make: Callable[..., Any], options: Mapping[str, Any], field: str, file
 
 
 def _module_at(path: Path) -> ModuleType:
-    """Run a model file; one content at one path gives one module, so that compiled programs are found again."""
+    """Run a model file; the same content at the same path gives the same module, so that compiled programs are found
+    again."""
     try:
         source = path.read_bytes()
     except OSError as error:
@@ -97,7 +98,8 @@ def _module_at(path: Path) -> ModuleType:
 
 
 def _run_model(path: Path, source: bytes, name: str) -> ModuleType:
-    """Compiled here, not by the import system: that would keep bytecode beside the file, and may take an old one."""
+    """Run a file as a module. It is compiled here and not by the import system, which would keep bytecode beside the
+    file, and might take an old one."""
     module = ModuleType(name)
     module.__file__ = str(path)
     sys.modules[name] = module  # where dataclasses, pickle and tracebacks look for it

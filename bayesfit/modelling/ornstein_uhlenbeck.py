@@ -70,7 +70,7 @@ class OrnsteinUhlenbeck(NamedTuple):
 
 def ornstein_uhlenbeck(share: OfDelays, memory: OfDelays, valid: Bool[Array, " tau"]) -> OrnsteinUhlenbeck:
     """Run the Kalman filter once, from the share of each point's variance that is correlated and the correlation of the
-    process with the delay before; points that are not `valid` tell nothing."""
+    process with the delay before; points that are not `valid` carry no information."""
     loading = jnp.sqrt(share)
 
     def step(variance: Array, point: tuple[Array, ...]) -> tuple[Array, tuple[Array, Array]]:

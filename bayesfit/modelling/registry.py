@@ -60,7 +60,8 @@ def installed(package: str) -> Installed:
 
 @lru_cache(maxsize=8)
 def _entry_points(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Asked of the system once for each search path, since that takes tens of milliseconds."""
+    """The entry points of a group. They are looked up once for each search path, since that takes tens of
+    milliseconds."""
     return entry_points(group=group)
 
 

@@ -35,12 +35,12 @@ class Points(Protocol):
 
     @property
     def valid(self) -> Bool[AnyArray, " tau"]:
-        """Which points count."""
+        """Which points are data."""
         ...
 
     @property
     def layout(self) -> Float[AnyArray, "tau column"]:
-        """What the noise model made of the delays."""
+        """What the noise model has computed from the delays (`Noise.layout`)."""
         ...
 
 
@@ -121,7 +121,7 @@ class Scatter(NamedTuple):
         return tuple(jnp.where(bin.valid, white, 0.0) for white in self.correlation.whiten_each(columns))
 
     def color(self, white: OfDelays) -> OfDelays:
-        """The column that `whiten` turns into this white one."""
+        """The column that `whiten` turns into this white one: its inverse."""
         column = white if self.correlation is None else self.correlation.color(white)
         return column if self.relative is None else column * self.relative
 

@@ -28,14 +28,14 @@ TYPES = ("str", "dict[str,any]")  # what pydantic calls the kinds of a value tha
 Integer = Annotated[int, BeforeValidator(_plain_integer)]
 
 
-RENAMED = {"sample": "specimen", "carry": "sequential_prior"}  # settings, and what they are called now
+RENAMED = {"sample": "specimen", "carry": "sequential_prior"}  # former names of settings, and the current ones
 TOGETHER = ("together", "names", "sequential_prior", "level")  # settings of several files as one
-READING = ("skip_first", "tau_min", "tau_max", "columns", "units", "layout", "sheet", "optics")  # of what a file holds
+READING = ("skip_first", "tau_min", "tau_max", "columns", "units", "layout", "sheet", "optics")  # of reading a file
 Delay = Annotated[float, Field(ge=0)] | list[Annotated[float, Field(ge=0)]]  # one, or one per bin; has unit s
 
 
 class Strict(BaseModel):
-    """Frozen, and refusing what it does not know."""
+    """Settings that cannot be changed, and that refuse unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -61,7 +61,7 @@ class FitSettings(Strict):
 
 
 class RunSettings(FitSettings):
-    """All that a run of a pipeline can be told; the keys of a TOML file."""
+    """All settings of a run; the keys of a TOML file."""
 
     model: str | dict[str, Any] | None = None
     pipeline: str | None = None
@@ -123,14 +123,14 @@ def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **g
 
 
 def _with_current_names(table: dict[str, Any]) -> dict[str, Any]:
-    """A table of settings whose keys have the names of today; a name of today that stands beside its former one is
-    kept, and the former one is then refused as any unknown key."""
+    """A table of settings whose keys have their current names. If a former name stands beside the current one, it is
+    kept, and then refused as any unknown key is."""
     renamed = {old: new for old, new in RENAMED.items() if old in table and new not in table}
     return {renamed.get(name, name): value for name, value in table.items()}
 
 
 def _with_options(name: str, known: Any) -> str | dict[str, Any]:
-    """A model's name with the options that stand beside it, or beside none."""
+    """A model's name with those `known` options that are for this model, if there are any."""
     if isinstance(known, Mapping) and known.get("name", name) == name:
         return {**known, "name": name}
     return name

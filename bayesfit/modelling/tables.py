@@ -35,8 +35,7 @@ def read_table(given: Any, field: str = "table", columns: tuple[str, str] = ("x"
 
     Args:
         given: two sequences of numbers; or the path of a text file of two columns, separated by commas or blanks, with
-        or
-            without a header, with `#` before comments; or a mapping of `x` and `values`, as `Table.plain` makes it.
+            or without a header, with `#` before comments; or a mapping of `x` and `values`, as `Table.plain` makes it.
         field: what errors call it.
         columns: what they call its columns.
         least: the smallest number of points.

@@ -19,8 +19,8 @@ class Bin(NamedTuple):
     """The data of one bin, or, with a leading axis, of many.
 
     `y` = g2 / g2_err and `inverse_error` = 1 / g2_err are both 0 where not `valid`. `layout` is what the noise model
-    asks to know of the delays `tau`; `log_constant` is what `Posterior.log_constant` returns; `fixed` and `priors` hold
-    the values that are given for this bin.
+    has computed from the delays `tau`; `log_constant` is what `Posterior.log_constant` returns; `fixed` and `priors`
+    hold the values that are given for this bin.
     """
 
     tau: Float[AnyArray, "*bins tau"]
@@ -39,7 +39,7 @@ def first_of(bins: Bin) -> Bin:
 
 
 class Curve(NamedTuple):
-    """The standardised mean curve of one bin: offset + contrast * shape + baseline * column of the baseline."""
+    """The standardised mean curve of one bin: offset + contrast * shape + baseline * (column of the baseline)."""
 
     offset: Float[Array, " tau"]
     shape: Float[Array, " tau"]

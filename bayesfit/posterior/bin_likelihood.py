@@ -2,7 +2,7 @@
 
 With x the parameter's logarithm (or the parameter itself where it may be negative), a bin's likelihood is L(x),
 proportional to posterior(x) / prior(x), all other parameters integrated out. The posterior is a sinh-arcsinh normal
-fitted to the draws of the bin; the prior is that which the result states.
+fitted to the draws of the bin; the prior is the one that the result states.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Bins:
     """The parameter of all bins as it enters a law.
 
     `labels` and `q` (1/angstrom) are of all bins; `left_out` says why a bin is not used, "" where it is; `draws` are as
-    sampled; `logarithmic` says whether x is the parameter's logarithm. Of the used bins alone are the `likelihood`, and
-    the Kolmogorov-Smirnov `distance` of their draws from the density that describes them.
+    sampled; `logarithmic` says whether x is the parameter's logarithm. `likelihood`, and the Kolmogorov-Smirnov
+    `distance` of the draws from the density that is fitted to them, are of the used bins only.
     """
 
     labels: np.ndarray
@@ -129,7 +129,7 @@ def _left_out(
 
 
 def reasons(left_out: Texts) -> str:
-    """How many bins are left out, and why."""
+    """In words, how many bins are left out, and why."""
     names, counts = np.unique(left_out[left_out != ""].astype(str), return_counts=True)
     return ", ".join(f"{count} of {name}" for name, count in zip(names, counts, strict=True)) or "none left out"
 
@@ -137,7 +137,7 @@ def reasons(left_out: Texts) -> str:
 def _warn_of(
     distance: Float[np.ndarray, " used"], draws: Int[np.ndarray, " used"], bins: Int[np.ndarray, " used"]
 ) -> None:
-    """Warn where the density that describes a bin's draws is too far from them, beyond what their number explains."""
+    """Warn if the density that is fitted to a bin's draws is farther from them than their number explains."""
     poor = distance > LARGEST_DISTANCE + 1.0 / np.sqrt(draws)
     if poor.any():
         worst_bin = int(np.argmax(distance))
@@ -173,8 +173,8 @@ def _likelihood(shape: SinhArcsinh, x: Draws, places: Int[np.ndarray, " bin"], p
 
 
 def _filled(log_prior: Float[np.ndarray, "bin point"]) -> Float[np.ndarray, "bin point"]:
-    """The table relative to its middle, and where the prior has no mass with the nearest value inside its support: no
-    draws are there, so that the posterior over the prior says nothing."""
+    """The table relative to its middle. Points where the prior has no mass get the nearest value inside its support: no
+    draws are there, so that posterior over prior has no meaning."""
     places = np.arange(log_prior.shape[1])
     rows = [np.interp(places, places[row > -np.inf], row[row > -np.inf]) for row in log_prior]
     return np.array(rows) - np.array(rows)[:, POINTS // 2, None]

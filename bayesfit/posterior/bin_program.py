@@ -51,7 +51,7 @@ class BinProgram:
     @property
     def identity(self) -> str | None:
         """What the programs are made of, in words, so that compiled ones can be kept. None for a model that is not the
-        package's own, whose files may be anywhere, and for one made by a function that does not say of what."""
+        package's own, whose files may be anywhere, and for one that a function made without stating its options."""
         program = self.model.program
         if not program.__module__.startswith("bayesfit.models."):
             return None
@@ -68,7 +68,7 @@ class BinProgram:
         return marginal_amplitudes(self.model, self.noise, dict(self.families), self.fixed)
 
     def given(self, names: tuple[str, ...]) -> Self:
-        """The same for one bin given the values of these parameters."""
+        """The programs of one bin in which these parameters are given, too."""
         return replace(
             self,
             families=tuple((name, family) for name, family in self.families if name not in names),
@@ -145,7 +145,7 @@ def sample_amplitude(name: str, infer: dict[str, Any] | None = None) -> Float[Ar
 def marginal_amplitudes(
     model: Model, noise: Noise, families: Mapping[str, str], fixed: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The amplitudes that can be integrated out, which takes normal noise and a normal prior."""
+    """The amplitudes that can be integrated out, which requires normal noise and a normal prior."""
     return normal_amplitudes(model, families, fixed) if noise.normal else ()
 
 

@@ -24,7 +24,7 @@ from bayesfit.posterior.pooling_interface import Drawn, OfBins, Pooling
 @dataclass(frozen=True)
 class CompletePooling(Pooling):
     """One value for all bins, or one for each of the `groups`; `group` says which group each bin belongs to, -1 for
-    none, and is 0 everywhere where all bins are one group."""
+    none, and is 0 everywhere if all bins are one group."""
 
     kind = "shared"
     group: Int[AnyArray, " q_bin"]
@@ -87,5 +87,5 @@ class CompletePooling(Pooling):
 
 
 def constant_in_q(value: Float[np.ndarray, " sample"], bins: int, points: int) -> Drawn:
-    """The same value in so many bins and at so many points."""
+    """The same value in every bin and at every point of the grid; `bins` and `points` say how many there are."""
     return Drawn(np.repeat(value[:, None], bins, axis=1), np.repeat(value[:, None], points, axis=1))

@@ -21,8 +21,8 @@ from bayesfit.modelling.scatter import AnyArray
 
 Values = dict[str, Any]  # arrays by the name of a parameter
 ABOUT = "about"  # key in `infer` of the mean and sd about which a site's coordinate is measured (`Coordinates`)
-LOW_DENSITY = 0.1  # relative to the median density: where it is lower, there are the tails of a distribution
-MEDIAN_DRAWS, TAIL_DRAWS = 99, 20_000  # for the median density; for the tails where there is no distribution function
+LOW_DENSITY = 0.1  # relative to the median density; where the density is lower, a distribution has its tails
+MEDIAN_DRAWS, TAIL_DRAWS = 99, 20_000  # for the median density; for tails without a distribution function
 
 
 class Override(Messenger):

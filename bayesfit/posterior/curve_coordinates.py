@@ -1,8 +1,9 @@
 """The curve of one bin at unconstrained coordinates, with the amplitudes as a linear regression.
 
 The mean curve is linear in its amplitudes, mean = baseline + contrast * shape. Those that can be integrated out have no
-coordinates. The others are sampled; where the shape is intricate too, each has its coordinate about the regression that
-would be exact if the noise were normal, so that its posterior has the same place and width whatever the shape.
+coordinates. The others are sampled. If the shape is intricate as well, the coordinate of each is measured from the
+regression that would be exact if the noise were normal, so that its posterior has nearly the same location and width
+whatever the shape.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from bayesfit.posterior.linear_amplitudes import (
     regression,
 )
 
-INTRICATE = 3  # coordinates of a shape, from which on amplitudes are sampled about their regression
+INTRICATE = 3  # coordinates from which on a shape is intricate: sampled amplitudes are about their regression
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class CurveCoordinates(BinProgram):
 
     @cached_property
     def relative(self) -> tuple[str, ...]:
-        """The amplitudes that could be integrated out if the noise were normal, where the shape is intricate. They are
-        sampled, each in a coordinate about its regression, and come last among the curve's coordinates."""
+        """The amplitudes that could be integrated out if the noise were normal, if the shape is intricate, else none.
+        They are sampled, each in a coordinate about its regression, and come last among the curve's coordinates."""
         normal = normal_amplitudes(self.model, dict(self.families), self.fixed)
         sampled = tuple(name for name in normal if name not in self.marginal)
         intricate = sum(name not in AMPLITUDES for name in self.curve_names) >= INTRICATE
@@ -75,8 +76,8 @@ class CurveCoordinates(BinProgram):
         return Curve(offset, columns["contrast"], columns["baseline"])
 
     def _about(self, name: str, columns: Columns, bin: Bin) -> Values:
-        """The mean and sd about which an amplitude's coordinate is measured: those of its regression on the columns
-        that are left, as if the noise were normal with the scale of the residuals; empty where it is not `relative`."""
+        """The mean and sd about which an amplitude's coordinate is measured: those of its regression on the remaining
+        columns, as if the noise were normal with the scale of the residuals; empty where it is not `relative`."""
         if name not in self.relative:
             return {}
         residual = columns.residual(*least_squares_amplitudes(columns))
@@ -91,7 +92,7 @@ class CurveCoordinates(BinProgram):
         return handler(bin), handler.values, handler.log_density
 
     def log_prior_of_shape(self, z: Float[Array, " param"], bin: Bin) -> Float[AnyArray, ""]:
-        """Log prior (with Jacobian) of the shape's coordinates among z, which may go on with those of the noise."""
+        """Log prior (with Jacobian) of the shape's coordinates, which come first in z."""
         handler = self._at(z[: len(self.curve_names)], bin)
         handler(bin)
         return sum((handler.log_densities[name] for name in self.curve_names[: self.shape_size]), start=0.0)
@@ -105,8 +106,8 @@ class CurveCoordinates(BinProgram):
         return coordinates(self.overridden(self.curve_program, bin), self.curve_names, values, bin)
 
     def amplitude_prior(self, name: str, bin: Bin) -> tuple[Any, Any]:
-        """Mean and sd of an amplitude's normal prior, also for many bins. One that is neither integrated out nor
-        sampled about its regression has those of a standard normal, which cancels."""
+        """Mean and sd of an amplitude's normal prior, also for many bins. For an amplitude that is neither integrated
+        out nor sampled about its regression they are 0 and 1, and cancel."""
         if name not in self.marginal + self.relative:
             return 0.0, 1.0
         return bin.priors[name].get("loc", 0.0), bin.priors[name]["scale"]

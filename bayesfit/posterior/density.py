@@ -35,7 +35,7 @@ from bayesfit.posterior.linear_amplitudes import (
 
 
 class AtPoint(NamedTuple):
-    """What the programs of a bin say at one point: the `curve`, white `columns`, the `scatter`, constrained `values` of
+    """The values of a bin's programs at one point: the `curve`, white `columns`, the `scatter`, constrained `values` of
     all sampled parameters, and their `log_prior` with Jacobian."""
 
     curve: Curve
@@ -59,7 +59,7 @@ class Posterior(CurveCoordinates):
         return handler(bin), handler.values, handler.log_density
 
     def at(self, z: Float[Array, " param"], bin: Bin) -> AtPoint:
-        """What the programs say at these coordinates."""
+        """The values of the programs at these coordinates."""
         split = len(self.curve_names)
         curve, values, log_prior = self.curve(z[:split], bin)
         scatter, noise_values, log_prior_of_noise = self.scatter(z[split:], bin)
@@ -81,7 +81,8 @@ class Posterior(CurveCoordinates):
         return conditional(regression(at.columns, at.scatter.scale, priors), priors)
 
     def log_density(self, z: Float[Array, " param"], bin: Bin) -> Float[Array, ""]:
-        """Log of the posterior density at z, up to the log evidence; amplitudes integrated out.
+        """Log of the posterior density at z, up to the log marginal likelihood of the data; amplitudes are integrated
+        out.
 
         It may be differentiated once: likelihood times prior is stationary in the amplitudes at their conditional mean,
         where they are therefore kept constant.

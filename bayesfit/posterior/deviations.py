@@ -1,11 +1,12 @@
 """Standardised deviations of the bins from what they have in common, in coordinates that suit the sampler.
 
 A bin's value is middle + spread * deviation, on one of the `pooling_scales`, with standard normal deviations. Given the
-spread, the prior draws deviations towards zero and the data draw them towards the bins' own fits. Where either is much
-the stronger, the posterior is a funnel in the coordinates that suit the other (the "centred" and the "non-centred"
-ones: Papaspiliopoulos, Roberts & Skold, Stat. Sci. 22, 59 (2007)). Here both are taken as normal, and the coordinate x
-is what is left: deviation = mean + root x, with the conditional mean, and a root of the conditional covariance, at the
-present spread. The deviations are standard normal whatever the fits say: fits choose the coordinates and nothing else.
+spread, the prior draws deviations towards zero and the data draw them towards the bins' own fits. If one of them is
+much stronger, the posterior is a funnel in the coordinates that suit the other (the "centred" and the "non-centred"
+ones: Papaspiliopoulos, Roberts & Skold, Stat. Sci. 22, 59 (2007)). Here prior and fits are both taken as normal, and
+the coordinate x is defined by deviation = mean + root x, with the conditional mean and a root of the conditional
+covariance at the current spread. The prior of the deviations is standard normal whatever the fits are: they only choose
+the coordinates.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Fits(NamedTuple):
 def fits_on(
     scale: Scale, prior: dist.Distribution, values: Float[AnyArray, " q_bin"], sd: Float[AnyArray, " q_bin"]
 ) -> Fits:
-    """The bins' own values and their standard errors, carried over to a scale."""
+    """The bins' own values and their standard errors, transformed to a scale."""
     middle, width = jax.jvp(lambda value: scale.to(value, prior), (jnp.asarray(values),), (jnp.asarray(sd),))
     usable = jnp.isfinite(middle) & jnp.isfinite(width) & (width != 0.0)
     precision = jnp.where(usable, jnp.where(usable, width, 1.0) ** -2, 0.0)

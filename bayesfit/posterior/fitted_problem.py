@@ -1,4 +1,4 @@
-"""The problem that a result is the fit of, made again: its curves, its model, and the prior of one parameter."""
+"""The problem that was fitted, reconstructed from a result: its curves, its model, and the prior of one parameter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PRIOR_DRAWS = 1024  # of all other parameters, over which a prior that depends o
 
 
 class FittedPrior:
-    """The prior of one parameter in each bin of a result, made again from the model's program."""
+    """The prior of one parameter in each bin of a result, reconstructed from the model's program."""
 
     def __init__(self, result: xr.DataTree, parameter: str, model: Any) -> None:
         self.problem = fitted_problem(result, model)
@@ -64,7 +64,7 @@ class FittedPrior:
         self, places: Int[np.ndarray, " bin"], x: Float[np.ndarray, "bin point"]
     ) -> Float[np.ndarray, "bin point"]:
         """Log prior density of x, up to a constant for each bin, the other parameters averaged out; -inf outside the
-        support. `places` are those of the bins in the result."""
+        support. `places` are the indices of the bins in the result."""
         bins = jax.tree.map(lambda array: jnp.asarray(array[places]), self.problem.bins)
 
         def given(key: Array, bin: Bin, x: Float[Array, " point"]) -> Float[Array, " point"]:
@@ -84,7 +84,7 @@ class FittedPrior:
 
 
 def fitted_problem(result: xr.DataTree, model: Any) -> Problem:
-    """The problem that was fitted, from what the result says of it."""
+    """The problem that was fitted, from what the result states."""
     attrs = {str(name): value for name, value in result.attrs.items()}
     if "model" not in attrs or "constant_data" not in result.children:
         raise SettingsError(
@@ -122,18 +122,18 @@ def fitted_curves(result: xr.DataTree) -> xr.Dataset:
 
 
 def _of_bins(prior: Mapping[str, Any], places: list[int]) -> dict[str, Any]:
-    """A prior with the values of the bins that are left of a result."""
+    """A prior with its values in those bins that the result still holds."""
     return {name: _one_of_bins(value, places) for name, value in prior.items()}
 
 
 def _one_of_bins(value: Any, places: list[int]) -> Any:
-    """A value for all bins as it is, or those of the bins that are left of a result."""
+    """One value for all bins as it is; of one value per bin, those of the bins that the result still holds."""
     return [value[place] for place in places] if isinstance(value, list) else value
 
 
 def _model_of(attrs: Mapping[str, Any], model: Any) -> Model:
-    """The fitted model, made with the options that the result states: as given; else the installed one of its name, if
-    it is the same; else that of its file."""
+    """The fitted model, made with the options that the result states: the one that is given; else the installed one of
+    its name, if it is the same; else the one in its file."""
     if model is not None:
         found = get_model(model)
         if found.name != attrs["model"]:

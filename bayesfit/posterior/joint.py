@@ -1,8 +1,8 @@
 """One posterior over all bins, for parameters that are pooled across them.
 
 The density is the product of the bins' own densities, amplitudes integrated out, at the values that the poolings give,
-times the prior of what the bins have in common. It has up to some hundred dimensions. Bins and poolings are data of it,
-so that one compiled program serves all datasets of one shape.
+times the prior of what the bins have in common. It has up to some hundreds of dimensions. Bins and poolings are its
+data, so that one compiled program serves all datasets of one shape.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ Real = Float[Array, ""]
 class Joint:
     """The joint posterior of some bins.
 
-    `unpooled` is the posterior of one bin where nothing is pooled; `per_bin` that of the parameters which each bin has
-    for itself, given the values of the pooled ones. `poolings` are sampled; `closed` are those of shared `amplitudes`
-    that are integrated out. `given`, with `families`, and `fixed` are priors and values of what the bins have in
-    common, and `sites` the shapes of its coordinates.
+    `unpooled` is the posterior of one bin without pooling; `per_bin` is that of the bin's own parameters, given the
+    values of the pooled ones. `poolings` are sampled; `closed` are those of shared `amplitudes` that are integrated
+    out. `given`, with `families`, and `fixed` are priors and values of what the bins have in common, and `sites` the
+    shapes of its coordinates.
     """
 
     unpooled: Posterior
     per_bin: Posterior
     bins: Bin
     poolings: tuple[Pooling, ...]
-    families: tuple[tuple[str, str], ...]  # and no NumPyro distributions, whose parts have no fixed order
+    families: tuple[tuple[str, str], ...]  # not NumPyro distributions, whose parts have no fixed order
     given: dict[str, Values]
     fixed: dict[str, Any]
     amplitudes: SharedAmplitudes | None = None
@@ -102,7 +102,7 @@ class Joint:
         return priors_of(self.unpooled, first_of(self.bins))
 
     def with_fits(self, values: Mapping[str, Any], sd: Mapping[str, Any]) -> Joint:
-        """The same in coordinates that suit the bins' own fits: name to values and standard errors (q_bin,)."""
+        """The same in coordinates that suit the bins' own fits: values and standard errors (q_bin,) by name."""
         priors = self.priors
         poolings = (
             pooling.with_fits(priors[name], values[name], sd[name])
@@ -138,7 +138,7 @@ class Joint:
         return handler(self.priors), handler
 
     def at(self, values: Values) -> Bin:
-        """The bins at pooled values (q_bin,) by name."""
+        """The bins' data with these pooled values (q_bin,), by name, as fixed values."""
         return self.bins._replace(fixed={**self.bins.fixed, **values})
 
     def potential(self, point: Point) -> Real:
@@ -167,7 +167,7 @@ class Joint:
 
 
 def compiled(function: Callable[..., Any], joint: Joint, *arguments: Any, static: tuple[Any, ...] = ()) -> Any:
-    """What a function makes of a joint posterior and other arrays; compiled once for each set of shapes."""
+    """The value of a function of a joint posterior and other arrays; compiled once for each set of shapes."""
     return on_one_device(function, joint, *arguments, static=static, identity=joint.identity)
 
 
@@ -231,7 +231,7 @@ def priors_of(posterior: Posterior, bin: Bin, seed: int = 0) -> dict[str, dist.D
 
 
 def _check_priors(posterior: Posterior, bins: Bin, poolings: tuple[Pooling, ...]) -> None:
-    """Refuse to pool a parameter by its own prior where bins do not share that.
+    """Refuse to pool a parameter by its own prior if the bins do not share that prior.
 
     Raises:
         SettingsError: the prior differs between bins, or depends on other parameters.

@@ -28,8 +28,8 @@ def prior_draws(joint: Joint, keys: UInt32[Array, "draw 2"]) -> Values:
 
 
 def prior_tails(joint: Joint, values: Values) -> Values:
-    """How far out in its prior each thing that the bins have in common lies: of groups the farthest, and of the draws
-    the median. `values` (draw, ...) are those of every site of the poolings."""
+    """How far out in its prior each parameter lies that the bins have in common: the median over the draws, and the
+    farthest of the groups. `values` (draw, ...) are those of every site of the poolings."""
     given = {name: build(family, joint.given[name]) for name, family in joint.families}
     names = tuple(name for name in values if not name.endswith(DEVIATIONS))
 

@@ -26,7 +26,7 @@ from bayesfit.posterior.pooling_interface import Drawn, OfBins, Pooling, check_h
 from bayesfit.posterior.pooling_scales import Linear, Logarithmic, Scale
 
 SCATTER = 0.3  # scale of the half-normal prior of the bins' standard deviation about a law
-NEGATIVE = -np.geomspace(1e-6, 1e6, 25)  # values that a parameter which may be negative can have
+NEGATIVE = -np.geomspace(1e-6, 1e6, 25)  # a parameter whose prior allows one of these values may be negative
 
 
 @partial(
@@ -36,11 +36,11 @@ NEGATIVE = -np.geomspace(1e-6, 1e6, 25)  # values that a parameter which may be 
 )
 @dataclass(frozen=True)
 class LawPooling(Pooling):
-    """Values by a `law` in q, whose program has these `sites`.
+    """Values given by a `law` in q, whose program has these `sites`.
 
     With `scatter`, value = law(q) exp(NAME_scatter * deviation) with NAME_scatter ~ HalfNormal(SCATTER); where the
     parameter may be negative by its prior the scatter is `additive`, value = law(q) + NAME_scatter * deviation. `q` and
-    the delays `tau` have units 1/angstrom and s; `fits`, once known, are the bins' own.
+    the delays `tau` have units 1/angstrom and s; `fits` are the bins' own fits, None until they are known.
     """
 
     kind = "law"

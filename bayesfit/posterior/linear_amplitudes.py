@@ -36,9 +36,9 @@ class AmplitudePriors(NamedTuple):
 
 
 class Regression(NamedTuple):
-    """What white columns say of the amplitudes: of the contrast, without its prior, the `precision` and the `product`
-    of precision and mean; of the baseline given the contrast, with its prior, Normal(level - contrast * slope,
-    weight^-0.5)."""
+    """What the white columns determine of the amplitudes. Of the contrast, without its prior: the `precision`, and the
+    `product` of precision and mean. Of the baseline given the contrast, with its prior: Normal(level - contrast *
+    slope, weight^-0.5)."""
 
     precision: Real
     product: Real
@@ -68,10 +68,10 @@ class Amplitudes(NamedTuple):
 def regression(columns: Columns, scale: Real | float, priors: AmplitudePriors) -> Regression:
     """The linear regression on the shape, from white columns with noise of this `scale`.
 
-    The baseline's prior enters as one more point, at shape 0. Sums are centred on their weighted mean, so that nothing
-    cancels where the shape is nearly flat. No array is divided by the noise's scale, so that the sums over the data
+    The baseline's prior enters as one more point, at shape 0. Sums are centred on their weighted mean, so that no
+    digits cancel if the shape is nearly flat. No array is divided by the noise's scale, so that the sums over the data
     alone are the same at every step. Derivatives of the centred sums with respect to their centres follow without
-    summing again: the centred columns are orthogonal to the baseline's column, but for the point of the prior.
+    summing again: the centred columns are orthogonal to the baseline's column, except at the point of the prior.
     """
     y, shape, ones = columns
     density, prior_weight = scale**-2, priors.baseline_sd**-2
@@ -90,7 +90,7 @@ def regression(columns: Columns, scale: Real | float, priors: AmplitudePriors) -
 
 
 def conditional(found: Regression, priors: AmplitudePriors) -> Amplitudes:
-    """The amplitudes given the rest: what the columns say of them, times the contrast's prior."""
+    """The distribution of the amplitudes given the rest, from their regression and the contrast's prior."""
     contrast_weight = priors.contrast_sd**-2
     precision = found.precision + contrast_weight
     contrast = (found.product + contrast_weight * priors.contrast_mean) / precision
@@ -98,7 +98,7 @@ def conditional(found: Regression, priors: AmplitudePriors) -> Amplitudes:
 
 
 def log_marginal_ratio(given: Amplitudes, contrast: Real, baseline: Real, priors: AmplitudePriors) -> Real:
-    """log p(a) - log p(a | y, rest) at the conditional mean a, with the change of the contrast's cut.
+    """log p(a) - log p(a | y, rest) at the conditional mean a, with the change of the contrast's mass above its cut.
 
     This turns the likelihood at a into the marginal likelihood, p(y | rest) = p(y | a, rest) p(a) / p(a | y, rest)
     (Chib 1995, eq. 3).
@@ -112,7 +112,7 @@ def log_marginal_ratio(given: Amplitudes, contrast: Real, baseline: Real, priors
 
 
 def log_mass_above_cut(priors: AmplitudePriors) -> Any:
-    """Log of the mass that the contrast's normal prior has above its lower bound, which there is; in NumPy."""
+    """Log of the mass that the contrast's normal prior has above its lower bound, which must not be None; in NumPy."""
     return special.log_ndtr((priors.contrast_mean - priors.lower_bound) / priors.contrast_sd)
 
 

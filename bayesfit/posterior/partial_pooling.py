@@ -61,8 +61,8 @@ class NormalPooling(Pooling):
 @partial(jax.tree_util.register_dataclass, data_fields=("fits",), meta_fields=("parameter", "count"))
 @dataclass(frozen=True)
 class PartialPooling(NormalPooling):
-    """Values of `count` bins that are drawn independently from a common normal distribution; `fits`, once known, are
-    the bins' own."""
+    """Values of `count` bins that are drawn independently from a common normal distribution; `fits` are the bins' own
+    fits, None until they are known."""
 
     kind = "pooled"
     count: int
@@ -174,6 +174,5 @@ class SmoothPooling(NormalPooling):
 
 
 def interpolation(x: OfBins, wanted: Float[np.ndarray, " point"]) -> Float[np.ndarray, "point q_bin"]:
-    """Weights of the linear interpolation between the x, which is what the mean of a random walk follows between its
-    steps."""
+    """Weights of the linear interpolation between the x: between its steps, the mean of a random walk is linear."""
     return np.stack([np.interp(wanted, np.sort(x), row) for row in np.eye(x.size)[np.argsort(x)].T], axis=1)

@@ -120,7 +120,7 @@ TAKEN = {CompletePooling.kind: {"by"}}  # the options that a kind takes
 
 
 def _by_law(name: str, law: Law, scatter: bool, curves: xr.Dataset) -> LawPooling:
-    """The pooling by a law, after a trial of its program where it is known."""
+    """The pooling by a law, after a trial of its program at those q where the law is known."""
     field = f"across.{name}"
     q, tau = _q(curves, field), curves.tau.values[curves.tau.values > 0]
     within = q[law.knows(q)]

@@ -1,4 +1,4 @@
-"""What a way of pooling a parameter across the bins of a dataset must be able to do.
+"""The interface of every pooling: a way to relate the values of a parameter in the bins of a dataset.
 
 There are four: `CompletePooling`, where all bins, or groups of them, share one value; `PartialPooling`, where the bins'
 values are drawn from one normal distribution; `SmoothPooling`, where they follow a random walk in log q; `LawPooling`,
@@ -29,8 +29,8 @@ OfBins = Float[np.ndarray, " q_bin"]
 
 
 class Drawn(NamedTuple):
-    """Posterior draws of what a pooling says of its parameter: `bins`, in each bin, and `curve`, over a grid of q,
-    where groups of bins with values of their own have one curve each."""
+    """Posterior draws of the values that a pooling gives its parameter: `bins`, in each bin, and `curve`, over a grid
+    of q. Groups of bins with values of their own have one curve each."""
 
     bins: Float[np.ndarray, "sample q_bin"]
     curve: Float[np.ndarray, "sample point *group"]
@@ -81,7 +81,7 @@ class Pooling(ABC):
 
     @property
     def identity(self) -> str | None:
-        """What its program is made of, in words; None where that cannot be told by names and numbers."""
+        """What its program is made of, in words; None if names and numbers cannot describe it."""
         return f"{self.parameter} {self.kind}"
 
     @property
@@ -92,7 +92,7 @@ class Pooling(ABC):
     @property
     @abstractmethod
     def refutation(self) -> Refutation | None:
-        """What does not hold where the bins' residuals refute it; None where it agrees with any values of the bins."""
+        """What to say if the bins' residuals refute the pooling; None if it agrees with any values of the bins."""
 
     @abstractmethod
     def of_bins(self, places: Int[np.ndarray, " used"]) -> Self:
@@ -104,7 +104,7 @@ class Pooling(ABC):
 
     @abstractmethod
     def values(self, prior: dist.Distribution) -> Float[Array, " q_bin"]:
-        """Sample what the bins have in common; the value in each bin. `prior` is the parameter's own."""
+        """Sample what the bins have in common; returns the value in each bin. `prior` is the parameter's own."""
 
     @abstractmethod
     def drawn(
@@ -114,10 +114,10 @@ class Pooling(ABC):
         of_bins: Float[np.ndarray, "q_bin chain draw"],
         common: Mapping[str, np.ndarray],
     ) -> Drawn:
-        """Draws of what stands for the pooling in each bin and over a grid of q.
+        """Draws of the values that the pooling gives in each bin and over a grid of q.
 
         Args:
-            q, grid: of the bins and of the grid, have unit 1/angstrom.
+            q, grid: q of the bins and of the grid, have unit 1/angstrom.
             of_bins: the parameter's draws in each bin.
             common: name to draws (sample, ...) of what the bins have in common.
         """

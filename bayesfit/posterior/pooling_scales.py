@@ -1,7 +1,7 @@
 """The scales on which the bins' values deviate from what they have in common.
 
 A scale maps a parameter's value to a real number and back. `prior` is the parameter's own prior, which only the scale
-of its unconstrained coordinate asks for.
+`Unconstrained` needs.
 """
 
 from __future__ import annotations

@@ -56,12 +56,12 @@ class Problem:
 
     @property
     def needed(self) -> int:
-        """Number of parameters of the curve, amplitudes included: so many points a bin must have."""
+        """Number of parameters of the curve, amplitudes included: a bin needs at least this number of points."""
         return len(self.posterior.curve_names) + len(self.posterior.marginal)
 
     @property
     def usable(self) -> Int[np.ndarray, " used"]:
-        """Indices of the bins that have points enough for the curve."""
+        """Indices of the bins that have enough points for the curve."""
         return np.flatnonzero(self.points >= max(self.needed, 1))
 
     @property

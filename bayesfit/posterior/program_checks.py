@@ -1,7 +1,7 @@
-"""Are the programs of a model and of a noise model such as the engine can sample? Their sites, found without numbers.
+"""Checks that the engine can sample the programs of a model and of a noise model; their sites are found by tracing.
 
-A model's program must sample scalars from proper, continuous priors and return a curve of the shape of tau; what it
-does instead is said in words, with a remedy.
+A model's program must sample scalars from proper, continuous priors and return a curve of the shape of tau. If it does
+anything else, the error says what, with a remedy.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Sites = Mapping[str, dist.Distribution]
 
 @lru_cache(maxsize=32)
 def model_sites(model: Model, length: int) -> Sites:
-    """The sample sites of a model's program for so many delays, by name, each checked against the contract.
+    """The sample sites of a model's program by name, for `length` delays, each checked against the contract.
 
     Raises:
         ModelError: the program raises while traced, breaks the contract, or does not match its parameters.
@@ -83,7 +83,7 @@ def _check_names(field: str, who: str, given: Iterable[str], sampled: Iterable[s
 
 @lru_cache(maxsize=32)
 def noise_sites(noise: Noise, length: int) -> Sites:
-    """The sample sites of a noise model for so many delays, by name."""
+    """The sample sites of a noise model by name, for `length` delays."""
     delays, flags = (jax.ShapeDtypeStruct((length,), kind) for kind in (float, bool))
     layout = jax.ShapeDtypeStruct(noise.layout(np.arange(1.0, length + 1.0)).shape, float)
     return _trace(noise.program, (Bin(delays, delays, delays, flags, layout, None, {}, {}),))
@@ -103,7 +103,7 @@ def _trace(program: Callable[..., Any], args: tuple[Any, ...]) -> dict[str, dist
 
 
 def _seeded(program: Callable[..., Any]) -> Callable[..., Any]:
-    """The program with a stand-in for the value of each site, since to trace a draw takes longer than all the rest."""
+    """The program with a stand-in for the value of each site, since tracing a draw takes longer than all the rest."""
     return numpyro.handlers.seed(_StandIn(program), 0)
 
 

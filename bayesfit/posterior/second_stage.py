@@ -46,8 +46,8 @@ class SecondStage:
         return f"law {self.law.name!r}"
 
     def program(self, logarithmic: bool) -> Program:
-        """The program `(q, tau, likelihood)`, for bins whose x is `logarithmic` or not; `likelihood` is that of the
-        bins at the first of `q`.
+        """The program `(q, tau, likelihood)`, for bins whose x is `logarithmic` or not. The first entries of
+        `q` belong to the bins of `likelihood`.
 
         Raises:
             SettingsError: a prior or a value cannot be read.
@@ -81,7 +81,7 @@ class SecondStage:
 
     def sampled(self, bins: Bins, q: Float[np.ndarray, " point"], tau: Float[np.ndarray, " tau"]) -> tuple[str, ...]:
         """The names of the law's sampled parameters, "scatter" left out, after checking the law, the choices and the
-        number of bins; `q` begins with that of the used bins.
+        number of bins; `q` begins with the q of the used bins.
 
         Raises:
             SettingsError: the program fails or samples what it may not, or a choice names no parameter.
@@ -100,7 +100,8 @@ class SecondStage:
         return found
 
     def _check_names(self, alone: Sites) -> None:
-        """Refuse priors and fixed values of what is no parameter; `alone` are the sites of the law by itself."""
+        """Refuse priors and fixed values of anything that is no parameter; `alone` are the sites of the law's own
+        program."""
         for kind, names in (("priors", self.priors), ("fixed", self.fixed)):
             alone.refuse_derived(kind, names)
             known = (*alone.sampled, *(("scatter",) if self.scatter else ()))

@@ -70,7 +70,7 @@ class SharedAmplitudes:
         return self.only_shared.amplitude_priors(first_of(bins))
 
     def conditional(self, z: Coordinates, bins: Bin) -> Amplitudes:
-        """Each group's amplitudes (group,) given the bins' coordinates."""
+        """Each group's amplitudes (group,) given the coordinates of the bins."""
         at = jax.vmap(self.posterior.at)(z, bins)
         columns, scale = at.columns, at.scatter.scale
         if self.names == self.posterior.marginal:
@@ -92,7 +92,8 @@ class SharedAmplitudes:
         return regression(of_group, 1.0, self.posterior.amplitude_priors(bin))
 
     def _of_contrasts(self, each: Regression) -> Regression:
-        """What the bins of each group together say of their contrast. Their baselines are integrated out already."""
+        """The regression on the contrast of each group, from all its bins. Their baselines are integrated out
+        already."""
         precision = segment_sum(each.precision, self.group, self.count)
         product = segment_sum(each.product, self.group, self.count)
         return Regression(precision, product, jnp.zeros(self.count), jnp.zeros(self.count), jnp.ones(self.count))
@@ -127,8 +128,8 @@ class SharedAmplitudes:
 def integrated(posterior: Posterior, poolings: tuple[Pooling, ...]) -> SharedAmplitudes | None:
     """The shared amplitudes that have a closed form; None where there are none, so that any shared ones are sampled.
 
-    Both have one if their groups are the same. The contrast has one by itself; the baseline only if there is no
-    contrast, which may be cut, to be integrated out beside it.
+    A shared contrast has one, and a shared baseline together with it if their groups are the same. A shared baseline by
+    itself has one only if no contrast, whose prior may be cut, is integrated out in the bins.
     """
     shared = {
         pooling.parameter: pooling

@@ -67,7 +67,7 @@ def fit(draws: Float[np.ndarray, "series draw"]) -> tuple[SinhArcsinh, Float[np.
     """The distribution of largest likelihood for each series of draws, and how far it is from them.
 
     Args:
-        draws: NaN counts for nothing; a series needs two different draws.
+        draws: NaN are ignored; a series needs two different draws.
 
     Returns:
         The distributions, each number of shape (series,), and the Kolmogorov-Smirnov distance (series,) between their

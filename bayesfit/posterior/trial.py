@@ -17,11 +17,12 @@ from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.prepare import Problem
 
-BINS, DRAWS = 16, 64  # so many bins, evenly spaced over all, and prior draws in each
+BINS, DRAWS = 16, 64  # bins that are tried, evenly spaced over all, and prior draws in each
 
 
 class Finite(NamedTuple):
-    """Where the curve is finite at all valid points, where the density is, and where its gradient is too."""
+    """At which places the curve is finite at all valid points, at which the density is finite, and at which its
+    gradient is."""
 
     curve: Bool[AnyArray, "*bins place"]
     density: Bool[AnyArray, "*bins place"]
@@ -29,8 +30,9 @@ class Finite(NamedTuple):
 
 
 def check_model(problem: Problem, usable: Int[np.ndarray, " used"]) -> None:
-    """Refuse a user's model whose density, or its gradient, is finite at none of many prior draws and starts of its
-    own. Where it is finite at some, chains find these. `usable` are the indices of the bins that have points enough.
+    """Refuse a user's model whose density, or its gradient, is finite neither at any of many prior draws nor at any
+    start of its own. If it is finite at some of them, chains find these. `usable` are the indices of the bins that have
+    enough points.
 
     Raises:
         ModelError: says what is not a number.
@@ -51,7 +53,7 @@ def check_model(problem: Problem, usable: Int[np.ndarray, " used"]) -> None:
 
 
 def check_density(potential: Float[np.ndarray, "*places"], problem: Problem) -> None:
-    """Refuse a model whose potential is finite at none of the places where chains would begin.
+    """Refuse a model whose potential is finite nowhere that chains would begin.
 
     Raises:
         ModelError: names the model.

@@ -32,7 +32,7 @@ OF_THE_INPUT = ("file", "sha256", "understood")  # attributes of the data that r
 
 
 def assemble(outcome: Outcome, problem: Problem, curves: xr.Dataset) -> xr.DataTree:
-    """The result of a fit, from the outcome in those bins of `problem` and `curves` that have points enough."""
+    """The result of a fit, from the outcome in those bins of `problem` and `curves` that have enough points."""
     places, count = problem.usable, len(problem.points)
     values = values_of(outcome)
     own = parameters_of(outcome.problem, values)
@@ -71,15 +71,15 @@ def _of_fitted(
 
 
 def _of_all_bins(table: xr.Dataset, verdicts: list[Verdict], problem: Problem, curves: xr.Dataset) -> xr.Dataset:
-    """The diagnostics of all bins, with what they say together as attributes."""
+    """The diagnostics of all bins, with the advice from all bins together as attributes."""
     diagnostics = of_all_bins(table, problem, curves)
     together = of_dataset(diagnostics, verdicts, problem.posterior.noise.name, bool(curves.attrs.get("delays", 1)))
     return diagnostics.assign_attrs(together)
 
 
 def _fixed(parameters: xr.Dataset, problem: Problem) -> dict[str, Any]:
-    """The values of the parameters that are not inferred. Those that the user fixed have one in bins that were not
-    fitted, too."""
+    """The values of the parameters that are not inferred. Those that the user fixed also have one in bins that were not
+    fitted."""
     fixed = {str(name): array.values for name, array in parameters.data_vars.items() if "draw" not in array.dims}
     shape = problem.points.shape
     fixed |= {name: np.broadcast_to(problem.fixed[name], shape).copy() for name in fixed if name in problem.fixed}

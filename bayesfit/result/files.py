@@ -35,7 +35,7 @@ def refuse_own_input(output: Path, file: Path, other: str = "file") -> None:
 
 
 def check_ending(path: str | Path, field: str = "-o") -> Path:
-    """The path to save a result at, refused where its ending promises another format than the one that is written.
+    """The path at which to save a result; refused if its ending is that of another format.
 
     Raises:
         SettingsError: it does not end in .nc.
@@ -119,7 +119,7 @@ def load(path: str | Path) -> xr.DataTree:
 
 
 def _with_current_names(result: xr.DataTree) -> xr.DataTree:
-    """A result whose variables and dimensions have the names of today (`RENAMED`)."""
+    """A result in which variables and dimensions have their current names (`RENAMED`)."""
     for node in result.subtree:
         group = node.to_dataset(inherit=False)
         if old := {name: new for name, new in RENAMED.items() if name in group.variables or name in group.dims}:

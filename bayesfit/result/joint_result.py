@@ -20,7 +20,7 @@ from bayesfit.result.tree import Groups, described
 from bayesfit.sample.variational import LARGEST_K
 
 PRIOR_DRAWS = 2000
-TAIL_DRAWS = 20  # evenly from the posterior, looked at for how far out in their priors they lie
+TAIL_DRAWS = 20  # posterior draws, evenly spaced, for which it is computed how far out in their priors they lie
 RESIDUAL = {"units": "1", "long_name": "distance of the bin from what its pooling says, in standard deviations"}
 
 Arrays = dict[str, np.ndarray]
@@ -39,7 +39,7 @@ def with_common(groups: Groups, outcome: Outcome) -> Groups:
     common = _all_in_common(together, prior, posterior)
     units = {one.pooling.parameter: posterior[one.pooling.parameter].attrs.get("units", "1") for one in checked}
     bins = groups["diagnostics"]
-    bins = bins.assign(independence_accepted=xr.full_like(bins.independence_accepted, np.nan))  # no such proposals here
+    bins = bins.assign(independence_accepted=xr.full_like(bins.independence_accepted, np.nan))  # NumPyro makes none
     labelled = bins.assign_coords(q_bin=outcome.curves.q_bin)
     tails = _tails(together.joint, together.draws)
     across = judge(Common(common, prior, tails, checked, labelled, groups["sample_stats"]))
@@ -94,7 +94,7 @@ def _prior_draws(joint: Joint) -> Arrays:
 
 
 def _tails(joint: Joint, shared: Arrays) -> dict[str, float]:
-    """How far out in its prior each thing that the bins have in common lies; nothing without draws."""
+    """How far out in its prior each parameter lies that the bins have in common; empty without draws."""
     flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in shared.items()}
     made = np.all([np.isfinite(array).reshape(len(array), -1).all(axis=1) for array in flat.values()], axis=0)
     if not made.any():
@@ -105,7 +105,7 @@ def _tails(joint: Joint, shared: Arrays) -> dict[str, float]:
 
 
 def _checked(outcome: Outcome, together: Together) -> list[Checked]:
-    """How each pooling fares."""
+    """The checks of each pooling."""
     curves, fits = outcome.curves, together.fits
     q = curves.q.values.astype(float) if "q" in curves.coords else np.full(outcome.bins, np.nan)
     freedom = np.maximum(outcome.problem.points - len(fits.solution.sd), 1)

@@ -92,7 +92,7 @@ def _curve(
 
 
 def _bins_group(fit: LawFit, residuals: Residuals, unit: dict[str, str]) -> xr.Dataset:
-    """The bins as the law sees them."""
+    """Group `bins`: each bin's value of the parameter, whether it was used, and its distance from the law."""
     bins = fit.bins
     mean, sd = _moments(bins.draws)
     of_used = {

@@ -37,7 +37,7 @@ OF_POINTS = ("log_likelihood", "posterior_predictive", "prior_predictive")  # gr
 
 Key = UInt32[Array, "2"]  # data of a random key
 Point = dict[str, Float[Array, ""]]  # parameter name to value
-Made = dict[str, Float[Array, "..."]]  # variable to what is made of one draw, () or (tau,)
+Made = dict[str, Float[Array, "..."]]  # variable to its value at one draw, () or (tau,)
 Values = dict[str, Float[np.ndarray, "q_bin chain draw"]]
 
 
@@ -86,7 +86,8 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True)
 class _Arrays:
-    """Arrays by name, `found`, of so many `draws`, `bins` and delays (`length`); filled piece by piece."""
+    """Arrays by name, `found`, with room for this number of `draws`, `bins` and delays (`length`); filled piece by
+    piece."""
 
     draws: int
     bins: int

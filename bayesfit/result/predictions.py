@@ -1,5 +1,5 @@
-"""What the draws of a posterior predict of the data: mean curves with bands, normal scores of the residuals; and how
-far out in its prior each parameter lies."""
+"""What the draws of a posterior predict for the data: mean curves with bands, and normal scores of the residuals; and
+how far out in its prior each parameter lies."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from bayesfit.posterior.density import Posterior
 
 BINS = 16  # on each device side by side
 DRAWS = 200  # of each bin, evenly thinned
-TAILS_OF = 10  # draws, of which one is looked at for how far out in its prior it lies
+TAILS_OF = 10  # for one draw in this many, it is computed how far out in its prior it lies
 BAND = ("mean", "lower", "upper", "sigma")
 
 Values = dict[str, Float[np.ndarray, "bin draw"]]
 
 
 class Predictions(NamedTuple):
-    """What the draws predict of the data.
+    """What the draws predict for the data.
 
-    `band` (q_bin, tau): the posterior mean curve, its central 95 % band, and the mean sigma of a point. By the place of
-    the bin, of those that have draws: `scores`, the normal scores of the residuals of its valid points; `tails`, the
-    prior's probability of a value as far out as the median draw, of each parameter of the curve.
+    `band` (q_bin, tau): the posterior mean curve, its central 95 % band, and the mean sigma of a point. By index, of
+    the bins that have draws: `scores`, the normal scores of the residuals of its valid points; `tails`, the prior's
+    probability of a value as far out as the median draw, of each parameter of the curve.
     """
 
     band: xr.Dataset

@@ -1,7 +1,7 @@
 """Quantities of the specimen that are given beside the curves, such as a temperature: a number, or a prior.
 
-No curve depends on them, so that their posterior is their prior: a draw from it, put beside a draw from a fit's
-posterior, is a draw from the posterior of both. The same draw goes with all bins, whose results share its error.
+No curve depends on them, so their posterior is their prior: a draw from the prior together with a draw from a fit's
+posterior is a draw from the joint posterior. All bins use the same draw, so their results share its error.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def tally(result: xr.DataTree) -> dict[str, int]:
 
 
 def advice(result: xr.DataTree) -> str:
-    """In one line, what the bins together refute, and what to try; "" where nothing."""
+    """In one line, what the bins together refute, and what to try; "" if they refute nothing."""
     attrs = result["diagnostics"].attrs
     if "advice" in attrs:
         return attrs["advice"]

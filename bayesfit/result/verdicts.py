@@ -1,4 +1,4 @@
-"""Gathers what is known of each bin after a fit, and has it judged."""
+"""Collects what is known of each bin after a fit, and asks for its verdict."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _chi2(outcome: Outcome, predictions: Predictions) -> OfBins:
 
 
 def _speckle_log_ratio(outcome: Outcome, predictions: Predictions) -> OfBins:
-    """What `speckle_log_ratio` says of the mean scores of each bin; NaN for data without delays."""
+    """The `speckle_log_ratio` of the mean scores of each bin; NaN for data without delays."""
     if not _delays(outcome):
         return np.full(outcome.bins, np.nan)
     valid = outcome.curves.valid.values

@@ -1,3 +1,3 @@
-"""From a posterior density to its draws: where chains begin (least squares, modes, adaptive importance sampling), NUTS
-and independence proposals, and one loop with two drivers, for many small targets and for one large one; variational
-fits."""
+"""From a log density to draws: starting points (least squares, modes, adaptive importance sampling), NUTS, independence
+proposals, and the loop that runs the chains, with one driver for many small targets (bins) and one for a single large
+target (a joint fit or a law); variational fits."""

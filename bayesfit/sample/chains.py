@@ -1,9 +1,10 @@
 """One chain of one bin: what it needs, its state, and how it advances.
 
 A transition is a trajectory of NUTS followed by one independence proposal. At any time a chain needs the potential at
-one position: that of its trajectory's next leaf or, where the trajectory has ended, the proposed one. Chains advance by
+one position: that of its trajectory's next leaf or, if the trajectory has ended, the proposed one. Chains advance by
 rounds of a few such evaluations; only the first evaluation of a round may end a transition and begin the next. The
-draws of a chain depend only on its own key and on the number of the transition, never on how the rounds fall.
+draws of a chain depend only on its own key and on the number of the transition, and not on how transitions are divided
+into rounds.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ _begin_adapting, _adapt = dual_averaging()
 
 
 class Chain(NamedTuple):
-    """What one chain needs; with a leading axis, the needs of many.
+    """The inputs of one chain; with a leading axis, of many chains.
 
     Its positions u are preconditioned: z = location + factor @ u, where `factor` is lower triangular. `start` is its
-    first position, `mixture` what independence proposals come from. `key` is the data of the bin's random key, from
-    which the chain's own is made with the chain's `number` and the escalation `step`. The step size adapts for `warmup`
-    transitions to a mean acceptance rate of `target_accept`, and trees grow to `tree_depth` at most.
+    first position, and `mixture` is the distribution of its independence proposals. Its random key is made from `key`
+    (the data of the bin's key), its `number` and the escalation `step`. The step size adapts for `warmup` transitions
+    to a mean acceptance rate of `target_accept`, and trees grow to `tree_depth` at most.
     """
 
     bin: Bin
@@ -64,9 +65,9 @@ class Corrected(NamedTuple):
 
 
 class ChainState(NamedTuple):
-    """Where a chain stands: its trajectory, the number of transitions made, -1 before it is at its start, the step
-    size, and the state of the step size's adaptation; and where its last transition ended, if its potential is an
-    approximation, else None."""
+    """The state of a chain: its trajectory, the number of transitions made (-1 before it is at its start), the step
+    size, and the state of the step size's adaptation; and if its potential is an approximation, where its last
+    transition ended, else None."""
 
     tree: Tree
     transitions: Int[Array, ""]
@@ -76,8 +77,8 @@ class ChainState(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """What a round leaves. Only where `made` is True has it ended a transition, and only then do the others mean
-    something: the position u and the potential there; the trajectory's energy, number of leapfrog steps, mean
+    """The output of a round. `made` says whether the round has ended a transition; only then do the other fields mean
+    something. They are the position u and the potential there; the trajectory's energy, number of leapfrog steps, mean
     acceptance rate, step size, and whether it diverged; whether the independence proposal was accepted; and the
     constrained values by name, the drawn amplitudes among them."""
 
@@ -94,8 +95,8 @@ class Transition(NamedTuple):
 
 
 def advance(target: Target, chain: Chain, state: ChainState, fresh: Bool[Array, ""]) -> tuple[ChainState, Transition]:
-    """Advance one chain by `ROUNDS` rounds, from its start where it is `fresh`: its state then, and what each round has
-    left, with a leading axis."""
+    """Advance one chain by `ROUNDS` rounds, from its start if it is `fresh`. Returns its new state, and the output of
+    each round with a leading axis."""
     amplitudes = key_for(chain.key, AMPLITUDES, chain.number, chain.step)
     chain = chain._replace(key=jax.random.key_data(key_for(chain.key, TRANSITIONS, chain.number, chain.step)))
     state = choose(fresh, begin(target, chain), state)
@@ -147,15 +148,15 @@ def _position(chain: Chain, u: Vector) -> Vector:
 
 
 def _keys(chain: Chain, count: Int[Array, ""] | int) -> Key[Array, " 2"]:
-    """The keys of one transition: that of its trajectory, and that of its independence proposal."""
+    """The keys of one transition: one for its trajectory and one for its independence proposal."""
     return jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(chain.key), count))
 
 
 def _round(
     target: Target, chain: Chain, state: ChainState, proposal: Proposal, key: Key[Array, ""]
 ) -> tuple[ChainState, Transition]:
-    """A few evaluations of the potential. The first is at the proposed position where the trajectory has ended; where
-    it has not, and for all the others, it is at the trajectory's next leaf."""
+    """Evaluate the potential `EVALUATIONS` times. The first time is at the proposed position if the trajectory has
+    ended; all others are at the trajectory's next leaf."""
 
     def one(number: Int[Array, ""], carried: tuple[ChainState, Transition]) -> tuple[ChainState, Transition]:
         state, transition = carried
@@ -212,7 +213,7 @@ def _corrected(target: Target, chain: Chain, before: Corrected, point: Point, ke
 
 
 def _left(state: ChainState, point: Point, independence_accepted: Bool[Array, ""]) -> Transition:
-    """What a chain whose trajectory has ended leaves at the point where its transition ends."""
+    """The output of a transition that ends at this point, from the state of a chain whose trajectory has ended."""
     tree = state.tree
     return Transition(
         made=tree.ended & (state.transitions >= 0),
@@ -229,8 +230,8 @@ def _left(state: ChainState, point: Point, independence_accepted: Bool[Array, ""
 
 
 def _step_size(chain: Chain, state: ChainState) -> tuple[Number, Any]:
-    """Step size and the state of its adaptation after a transition: dual averaging during the warm-up, and the average
-    that it has found from then on."""
+    """Step size and the state of its adaptation after a transition: dual averaging during the warm-up, and from then on
+    the average that it has found."""
     adapting = (state.transitions >= 0) & (state.transitions < chain.warmup)
     acceptance = state.tree.acceptance / state.tree.steps
     adaptation = choose(adapting, _adapt(chain.target_accept - acceptance, state.adaptation), state.adaptation)

@@ -1,5 +1,5 @@
-"""The draws that are kept of every bin, and their assessment: the numbers that decide whether sampling goes on, and on
-which the verdicts are based."""
+"""The kept draws of every bin, and their assessment: the numbers that decide whether sampling goes on, and on which the
+verdicts are based."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ LARGEST_RHAT = 1.01
 LEAST_ESS = 400.0
 LARGEST_DIVERGENT_SHARE = 0.005
 LARGEST_DEEP_SHARE = 0.01  # of trees that have reached their largest depth
-LEAST_ACCEPTED = 0.2  # share of independence proposals accepted with which such trees do no harm
-FEWEST_DRAWS = 4  # per chain for which R-hat is defined
+LEAST_ACCEPTED = 0.2  # with this share of independence proposals accepted, deep trees do no harm
+FEWEST_DRAWS = 4  # per chain, for R-hat to be defined
 HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
 STATS = {  # statistics of a transition, each with the value that stands for a draw that was not made
     "potential": np.float64(np.nan),
@@ -35,10 +35,11 @@ Arrays = dict[str, np.ndarray]
 class Schedule:
     """How long the chains run.
 
-    Each makes `warmup` transitions, in which the step size adapts to a mean acceptance rate of `target_accept`, and
-    then as many as it takes until `draws` kept ones per chain have, all chains together, an effective sample size of
-    `target_ess` in every parameter, or of half their number if that is less. Exactly `draws` transitions follow the
-    warm-up where `target_ess` is 0, or where half the number of draws is less than both it and what verdicts ask for.
+    Each chain makes `warmup` transitions, in which the step size adapts to a mean acceptance rate of `target_accept`.
+    Then it runs until the kept draws, `draws` per chain, have in all chains together an effective sample size of
+    `target_ess` in every parameter, or of half their number if that is less. If `target_ess` is 0, or if half the
+    number of draws is less than both `target_ess` and the size that verdicts ask for, exactly `draws` transitions
+    follow the warm-up.
     """
 
     chains: int
@@ -63,10 +64,9 @@ class Draws:
     """The kept draws of every bin.
 
     `values` and `stats` hold arrays (bin, chain, draw) by name; a draw that was not made is NaN, 0 or False. Per bin,
-    `done` counts the draws that every chain has; `thin` is the number of transitions for each of them; `adaptations`
-    counts how often the preconditioner was made, 1 where it was never made anew; `tree_depth` is the largest depth that
-    trees could have; and `convergence` (bin, 3) holds the worst R-hat and the smallest bulk and tail effective sample
-    size of the kept draws.
+    `done` counts the draws that every chain has; `thin` is the number of transitions for each of them; `adaptations` is
+    1 plus the number of times that the bin was readapted; `tree_depth` is the largest depth that trees could have; and
+    `convergence` (bin, 3) holds the worst R-hat and the smallest bulk and tail effective sample size of the kept draws.
     """
 
     values: dict[str, Float[np.ndarray, "bin chain draw"]]
@@ -79,7 +79,7 @@ class Draws:
 
     @classmethod
     def none_of(cls, bins: int) -> Draws:
-        """The record of so many bins before anything is drawn."""
+        """The record of `bins` bins before anything is drawn."""
         done, thin, adaptations, depth = np.zeros((4, bins), int)
         return cls({}, {}, done, thin, adaptations, depth, np.full((bins, 3), np.nan))
 
@@ -96,11 +96,13 @@ class Draws:
 
 
 class Assessment(NamedTuple):
-    """How good some draws are; of two assessments the larger one is of the better draws.
+    """How good some draws are. Assessments are compared by their first three fields, in order: the larger one is that
+    of the better draws.
 
-    `enough`: they are what the verdicts ask for, and give no reason to start again. `untroubled`: trajectories neither
-    diverge nor have to be cut short. `ess`: the smaller of bulk and tail effective sample size. `convergence`: the
-    worst R-hat and these two, NaN where there are too few draws. `finite`: whether the potential is finite anywhere.
+    `enough`: the draws are what the verdicts ask for, and give no reason to start again. `untroubled`: trajectories
+    neither diverge nor have to be cut short. `ess`: the smaller of bulk and tail effective sample size. `convergence`:
+    the worst R-hat, and the bulk and tail effective sample size; NaN if there are too few draws. `finite`: whether the
+    potential is finite anywhere.
     """
 
     enough: bool
@@ -111,8 +113,8 @@ class Assessment(NamedTuple):
 
     @classmethod
     def of(cls, series: Float[np.ndarray, "series chain draw"], stats: Arrays, depth: int, last: bool) -> Assessment:
-        """Assess draws of all parameters, and the statistics (chain, draw) of their trajectories, whose trees could
-        have this depth. In the `last` escalation step troubled trajectories are no reason to start again."""
+        """Assess draws of all parameters, with the statistics (chain, draw) of their trajectories; `depth` is the
+        largest depth of trees. In the `last` escalation step, troubled trajectories are no reason to start again."""
         finite = bool(np.isfinite(stats["potential"]).any())
         if series.shape[-1] < FEWEST_DRAWS:
             return cls(False, True, np.nan, (np.nan,) * 3, finite)
@@ -125,13 +127,13 @@ class Assessment(NamedTuple):
         return self.convergence[0] <= LARGEST_RHAT and self.ess >= ess
 
     def is_worse_than(self, before: Assessment | None) -> bool:
-        """Whether earlier draws, being enough, are to be kept instead of these."""
+        """Whether the earlier draws are to be kept: they were good enough, and are better than these."""
         return before is not None and before.enough and self[:3] < before[:3]
 
 
 def _troubled(stats: Arrays, largest_tree: int) -> bool:
-    """Whether too many trajectories (chain, draw) diverge, or too many trees have as many leapfrog steps as they may
-    while some chain's independence proposals are seldom accepted."""
+    """Whether too many trajectories (chain, draw) diverge, or too many trees reach their largest size while some chain
+    seldom accepts independence proposals."""
     if stats["diverging"].mean() > LARGEST_DIVERGENT_SHARE:
         return True
     deep = np.mean(stats["n_steps"] >= largest_tree) > LARGEST_DEEP_SHARE

@@ -1,9 +1,9 @@
 """The escalation steps: what is tried, one step after another, on bins whose chains do not converge.
 
-A bin whose posterior is well covered by its importance sample (see `importance_weights`) has a step of its own: there
-the independence proposals do most of the work, so that trees are kept short and transitions many, and nothing would be
-gained by starting again. All other bins begin at `FIRST`. At each further step the preconditioner, the starting points
-and the independence proposals are made anew from the draws so far, none of which are kept.
+A bin whose posterior is well covered by its importance sample (see `importance_weights`) has a step of its own. There
+the independence proposals do most of the work: trees are short, transitions are many, and starting again would gain
+nothing. All other bins begin at `FIRST`. At each further step the preconditioner, the starting points and the
+independence proposals are computed again from the draws so far, none of which are kept.
 
 The index of a step is hashed into the random keys of its chains.
 """

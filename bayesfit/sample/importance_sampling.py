@@ -1,9 +1,9 @@
 """Adaptive importance sampling of one bin's posterior, before any chain runs: the parts that run on the devices.
 
-The first stage finds the modes and evaluates the potential at two kinds of points: prior draws, each with the noise's
-coordinates drawn about the noise model's own guess, and amplitudes that are sampled drawn about their regression; and
-clouds of Student-t draws about the modes and constrained modes (`modes`). Later stages evaluate it at more points,
-which `importance_weights` draws from mixtures fitted to the weighted points.
+The first stage finds the modes and evaluates the potential at two kinds of points. The first kind are prior draws of
+the shape, with the noise's coordinates drawn around the noise model's own guess, and any sampled amplitudes around
+their regression. The second kind are Student-t draws around the modes and constrained modes (`modes`). Later stages
+evaluate the potential at more points, which `importance_weights` draws from mixtures fitted to the weighted points.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ AT_ONCE = 32  # points evaluated together, so that intermediate results stay in 
 
 class FirstStage(NamedTuple):
     """The first stage of one bin: its `modes`, constrained ones among them; the `points`, of which the first are prior
-    draws and the others lie about the modes; the `potentials` there; and `prior_densities`, the log density from which
-    the prior draws come, at every point."""
+    draws and the others lie around the modes; the `potentials` there; and `prior_densities`, at every point the log
+    density of the distribution that the prior draws come from."""
 
     modes: Modes
     points: Float[Any, "point param"]
@@ -58,7 +58,7 @@ def evaluations(posterior: Posterior) -> Spread:
 
 
 def count_and_size(posterior: Posterior, points: PointEstimate) -> tuple[int, int, int]:
-    """How many modes and points a first stage has, and how many coordinates each of them."""
+    """The number of modes and the number of points of a first stage, and the number of coordinates."""
     prior_draws, size = points.prior_draws.shape[1:]
     modes = how_many(posterior, points.starts.shape[1])
     return modes, prior_draws + modes * CLOUD, size
@@ -77,8 +77,8 @@ def first_stage(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Poi
     is_prior_draw = jnp.arange(len(points)) < len(prior_draws)
 
     def at(point: tuple[Vector, Vector, Array]) -> tuple[Vector, Array, Array]:
-        """The point, with the rest of a prior draw's coordinates drawn anew; its potential; the prior draws'
-        density."""
+        """The point, with the other coordinates of a prior draw redrawn; its potential; and the log density of the
+        prior draws' distribution."""
         z, u, is_prior_draw = point
         shape, rest = z[:split], z[split:]
         guess, width = _proposal_of_rest(posterior, bin, shape, prior_sd)
@@ -94,7 +94,8 @@ def first_stage(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Poi
 def evaluate(
     posterior: Posterior, bin: Bin, prior_draws: Points, points: Points
 ) -> tuple[Float[Array, " point"], Float[Array, " point"]]:
-    """The potential, and the log density from which the prior draws come, at any points of one bin."""
+    """The potential, and the log density of the distribution that the prior draws come from, at any points of one
+    bin."""
     split = posterior.shape_size
     prior_sd = jnp.std(prior_draws[:, split:], axis=0)
 
@@ -107,8 +108,8 @@ def evaluate(
 
 
 def _proposal_of_rest(posterior: Posterior, bin: Bin, shape: Vector, prior_sd: Vector) -> tuple[Vector, Vector]:
-    """Location and width with which the rest of a prior draw's coordinates is drawn, given those of its shape: its
-    amplitudes, where they are sampled about their regression, and its noise."""
+    """Location and width of the distribution of a prior draw's other coordinates, given those of its shape. These are
+    the amplitudes that are sampled about their regression, and the noise."""
     regression = jnp.zeros(len(posterior.relative))
     guess = noise_guess(posterior, bin, jnp.concatenate([shape, regression]))
     information = noise_information(posterior, bin, guess, prior_sd[regression.size :])

@@ -1,11 +1,12 @@
-"""Adaptive importance sampling of a bin's posterior, on the host: weighted points, and what they say.
+"""Adaptive importance sampling of a bin's posterior, on the host: weighted points, and what is computed from them.
 
-1. The weights of the first stage's points (`importance_sampling`) are the posterior over the mixture of all that they
-   were drawn from (deterministic-mixture weights: Owen & Zhou, J. Am. Stat. Assoc. 95, 135 (2000)).
+1. The weights of the first stage's points (`importance_sampling`) are the posterior density over the density of the
+   mixture of all distributions that they were drawn from (deterministic-mixture weights: Owen & Zhou, J. Am. Stat.
+   Assoc. 95, 135 (2000)).
 2. Where there are constrained modes, more points are drawn from a mixture fitted to the weighted ones, again and again
-   until the effective sample size suffices. All points are weighted by the posterior over everything that any of them
-   was drawn from (adaptive multiple importance sampling: Cornuet, Marin, Mira & Robert, Scand. J. Stat. 39, 798
-   (2012)). While few points have any weight, mixtures are fitted to a root of the weights (Koblents & Miguez, Stat.
+   until the effective sample size suffices. All points are weighted again, now with the mixture of all distributions
+   used so far (adaptive multiple importance sampling: Cornuet, Marin, Mira & Robert, Scand. J. Stat. 39, 798 (2012)).
+   While few points have any weight, mixtures are fitted to a root of the weights (Koblents & Miguez, Stat.
    Comput. 25, 407 (2015)).
 """
 
@@ -37,9 +38,9 @@ from bayesfit.sample.modes import Modes, profiled
 
 MORE_POINTS, STAGES = 1024, 12  # points per later stage, and how many such stages at most
 WANTED_ESS = 2000.0
-QUICK_STEPS = 10  # of fitting the mixture of a stage
-ESS_FOR_MOMENTS, ESS_FOR_MIXTURE = 15.0, 50.0  # per number of a mean
-MOST_ROOTS = 12  # square roots of weights that are taken
+QUICK_STEPS = 10  # of the fit of a stage's mixture
+ESS_FOR_MOMENTS, ESS_FOR_MIXTURE = 15.0, 50.0  # effective sample size per coordinate
+MOST_ROOTS = 12  # square roots taken of the weights, at most
 
 Points = Float[np.ndarray, "point param"]
 Numbers = Float[np.ndarray, " point"]
@@ -78,8 +79,8 @@ class WeightedPoints(NamedTuple):
 
     @property
     def tempered(self) -> Numbers:
-        """The weights or, where their effective sample size does not suffice for moments, the first of their square
-        root, fourth root and so on for which it does."""
+        """The weights. If their effective sample size does not suffice for moments, the first of their square root,
+        fourth root and so on for which it does."""
         weights, log_weights = self.weights, _log_weights(self.potentials, self.log_proposal)
         for root in range(1, MOST_ROOTS + 1):
             if _ess(weights) > ESS_FOR_MOMENTS * (self.points.shape[1] + 1):
@@ -115,7 +116,7 @@ def _first_proposal(first: FirstStage, points: Points, prior_densities: Numbers)
 
 
 class Batch(NamedTuple):
-    """Bins whose points are evaluated together on so many devices, with their prior draws (bin, draw, param)."""
+    """Bins whose points are evaluated together on a number of `devices`, with their prior draws (bin, draw, param)."""
 
     bins: Bin
     prior_draws: Float[np.ndarray, "bin draw param"]
@@ -125,8 +126,8 @@ class Batch(NamedTuple):
 def adapted(
     posterior: Posterior, batch: Batch, first: list[FirstStage], randoms: list[np.random.Generator]
 ) -> list[WeightedPoints]:
-    """The weighted points of the first bins of a batch, one for each first stage, with more points from fitted mixtures
-    for as long as the effective sample size does not suffice."""
+    """The weighted points of the first bins of a batch, one for each first stage. While the effective sample size does
+    not suffice, more points are drawn from fitted mixtures."""
     samples = [weighted(stage) for stage in first]
     size = len(profiled(posterior))
     mixtures: list[list[Components]] = [[] for _ in first]
@@ -148,8 +149,8 @@ def adapted(
 def _joined(
     sample: WeightedPoints, first: FirstStage, mixtures: list[Components], more: tuple[Points, Numbers, Numbers]
 ) -> WeightedPoints:
-    """A sample with `more` points, their potentials and their `prior_densities`, drawn from the last of the mixtures,
-    each of which has given as many."""
+    """A sample extended by `more` points, their potentials and their `prior_densities`. They were drawn from the last
+    of the mixtures; each of the mixtures has given the same number of points."""
     points, potentials, prior_densities = more
     rows = [_first_proposal(first, points, prior_densities), *(log_densities(points, each) for each in mixtures)]
     counts = np.array([len(first.points), *[MORE_POINTS] * len(mixtures)])
@@ -163,8 +164,8 @@ def _joined(
 
 
 def location_and_factor(modes: Modes, sample: WeightedPoints) -> tuple[np.ndarray, np.ndarray]:
-    """The preconditioner's location and lower triangular factor: mean and root of the covariance of the weighted points
-    where the effective sample size suffices, else the best mode and its curvature's."""
+    """The preconditioner's location and lower triangular factor. If the effective sample size suffices, they are the
+    mean of the weighted points and the Cholesky factor of their covariance, else the best mode and the factor there."""
     top = np.argmin(modes.potential)
     if not sample.enough_for_moments:
         return modes.z[top], modes.factor[top]
@@ -183,7 +184,7 @@ def _moments(points: Points, weights: Numbers) -> tuple[np.ndarray, np.ndarray]:
 
 def fitted_components(modes: Modes, sample: WeightedPoints, size: int, steps: int = FITTING_STEPS) -> Components:
     """Components, in z, fitted to the weighted points, with responsibilities that use only the first `size`
-    coordinates, those of the shape; components at the modes where no point has any weight."""
+    coordinates, those of the shape; components at the modes if no point has any weight."""
     weights = sample.tempered
     try:
         location, factor = _moments(sample.points, weights)
@@ -195,8 +196,8 @@ def fitted_components(modes: Modes, sample: WeightedPoints, size: int, steps: in
 
 
 def components_at(modes: Modes) -> Components:
-    """Components, in z, at the modes, with the masses that Laplace's approximation gives them; those of largest mass
-    where there are too many."""
+    """Components, in z, at the modes, with masses by Laplace's approximation; if there are too many modes, only those
+    of the largest mass."""
     masses: Any = np.sum(np.log(np.diagonal(modes.factor, axis1=1, axis2=2)), axis=1) - modes.potential
     best = np.argsort(-masses, kind="stable")[:COMPONENTS] if masses.size > COMPONENTS else slice(None)
     return Components(modes.z[best], modes.factor[best], masses[best])

@@ -1,8 +1,8 @@
 """The independence Metropolis-Hastings step, whose proposals come from a mixture that is fitted before sampling.
 
 NUTS moves within a mode, but the posterior of a real bin can have two modes (a decay before the delay window, or after
-it), be curved, or have thin arms in several directions (one decay described as two). After each NUTS transition one
-proposal is drawn from a mixture that covers the whole posterior, which carries chains between modes and arms. The
+it), be curved, or have narrow branches in several directions (one decay described as two). After each NUTS transition
+one proposal is drawn from a mixture that covers the whole posterior, which moves chains between modes and branches. The
 Metropolis-Hastings ratio keeps the target exact whatever the mixture is (Tierney, Ann. Stat. 22, 1701 (1994)).
 """
 

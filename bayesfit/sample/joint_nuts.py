@@ -19,9 +19,9 @@ from bayesfit.sample.numpyro_nuts import TREE_DEPTH, NumPyroNuts, Plan
 from bayesfit.sample.preconditioner import Start
 from bayesfit.sample.target import LargeTarget, Target
 
-WARMUP = {True: 200, False: 500}  # where the preconditioner is made of a mode's whole curvature, and where not
+WARMUP = {True: 200, False: 500}  # with a preconditioner from the full Hessian at a mode, and without
 TARGET_ACCEPT = 0.8
-FEW = 30  # dimensions up to which the mass matrix is dense, where the preconditioner only scales
+FEW = 30  # dimensions up to which the mass matrix is dense if the preconditioner is diagonal
 LONGEST = 8  # transitions per kept draw
 CHAINS, NORMAL, DRAWS = 1, 2, 3  # the uses of the fit's random key: the chains, the fitted normal, constrained draws
 
@@ -57,7 +57,7 @@ def _constrain(z: Float[Array, " param"], data: JointData, number: Int[Array, ""
 
 
 def plan_for(large: LargeTarget, start: Start) -> Plan:
-    """The plan for a start."""
+    """How to sample this target from this start."""
     return Plan(dense=not start.turned and large.target.size <= FEW, longest=LONGEST)
 
 
@@ -66,7 +66,8 @@ def sample_joint(
 ) -> tuple[Draws, Arrays]:
     """Draws of every parameter of every bin, and of what the bins have in common (chain, draw, ...). A run whose worst
     parameter misses the schedule's target goes on to chains of twice the length, of which every second draw is kept,
-    and so on, unless that makes worse what was enough. After a wish to stop, draws that were not made are NaN."""
+    and so on; if earlier draws were good enough and better, these are kept. After a stop, draws that were not made are
+    NaN."""
     schedule = replace(schedule, warmup=WARMUP[start.turned], target_accept=TARGET_ACCEPT)
     keys = np.asarray(jax.random.key_data(jax.random.split(large.data.key_for(CHAINS), len(start.u))))
     driver = NumPyroNuts(large, start, keys, schedule, plan_for(large, start))
@@ -76,7 +77,8 @@ def sample_joint(
 
 
 def _draws(driver: NumPyroNuts, values: Arrays) -> Draws:
-    """The record of all bins, which have the chains' statistics in common; `values` (chain, draw, bin)."""
+    """The record of the draws of all bins, from values (chain, draw, bin); the statistics of the chains are the same in
+    all bins."""
     bins, chains, done = driver.large.bins, *driver.kept.shape[:2]
     stats = {name: np.full((bins, chains, driver.schedule.draws), not_made) for name, not_made in STATS.items()}
     for name, array in statistics(driver.kept, driver.size).items():

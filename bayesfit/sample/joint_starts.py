@@ -1,12 +1,13 @@
 """Where the chains of a joint fit begin, and in which coordinates they move.
 
 Of many draws from the prior of what the bins have in common, those are taken whose values lie nearest to the bins' own
-least-squares fits, and each goes downhill to the nearest mode. There the curvature makes the preconditioner.
+least-squares fits. L-BFGS leads from each of them to the nearest mode. The curvature at the best mode gives the
+preconditioner.
 
-Scales that bins have in common (the scatter about a law, the spread of a distribution) are held at a tenth on the way
-down, and begin at values of the bins that such a scale and the bins' own fits make likely. The density of such a model
-has no useful mode: it rises without bound as a scale goes to 0, and its curvature at any point is misleading elsewhere.
-There the preconditioner only scales the coordinates one by one, and a longer warm-up does the rest.
+During this descent, scales that bins have in common (the scatter about a law, the spread of a distribution) are fixed
+at a tenth, and the deviations of the bins begin at their most likely values given such a scale and the bins' own fits.
+The density of such a model has no useful mode: it rises without bound as a scale goes to 0, and its curvature at any
+point is misleading elsewhere. So here the preconditioner is diagonal, and a longer warm-up does the rest.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from bayesfit.sample.preconditioner import Preconditioner, Start, bounded, root
 
 PRIOR_DRAWS = 1024
 LEAST_SD = 0.05  # of a bin's own fit, relative
-UNKNOWN_SD = 10.0  # relative, where a bin's own fit has no finite one
+UNKNOWN_SD = 10.0  # relative, if a bin's own fit has no finite sd
 SMALL = -2.3  # log of a tenth, the first guess of a scale
 STEP = 1e-5  # of the finite differences of gradients
-HESSIAN_STEP = 1e-2  # the same, in sd of each coordinate
+HESSIAN_STEP = 1e-2  # of the finite differences for the Hessian, in sd of each coordinate
 DESCENT = 300  # steps of L-BFGS
-HIGHEST = 1e30  # stands for a potential that is not finite on the way down
-DENSE = 300  # dimensions up to which the preconditioner is a whole matrix
+HIGHEST = 1e30  # replaces a potential that is not finite during the descent
+DENSE = 300  # dimensions up to which the preconditioner is a full matrix
 HALVINGS = 8
 BOUND = 8.0  # coordinate of a fitted value that lies on the edge of its prior
-WORSE = 10.0  # nats above the best mode at which a chain begins at the best mode instead
+WORSE = 10.0  # nats: a chain whose mode is so far above the best one begins at the best one
 
 Vector = Float[np.ndarray, " param"]
 Vectors = Float[np.ndarray, "chain param"]
@@ -45,7 +46,7 @@ Slope = Callable[[Vector], tuple[float, Vector]]  # the potential and its gradie
 
 
 def slopes(joint: Joint) -> Slope:
-    """The compiled potential and its gradient."""
+    """The compiled function that gives the potential and its gradient."""
     joint = jax.device_put(joint, jax.local_devices()[0])
     program = program_of(Joint.slope, joint, np.zeros(joint.dimensions))
 
@@ -76,7 +77,7 @@ def find_start(joint: Joint, points: PointEstimate, hierarchical: bool, chains: 
 
 
 def _about(slope: Slope, preconditioner: Preconditioner, modes: Vectors, noise: Vectors) -> Start:
-    """Chains that begin about their modes, given in z."""
+    """Starting points of the chains, drawn around the modes, which are given in z."""
     positions = zip(preconditioner.inverse(modes), noise, strict=True)
     u = np.array([_near(slope, preconditioner, *position) for position in positions])
     at = [slope(preconditioner.vector(position)) for position in u]
@@ -85,7 +86,8 @@ def _about(slope: Slope, preconditioner: Preconditioner, modes: Vectors, noise: 
 
 
 def _near(slope: Slope, preconditioner: Preconditioner, mode: Vector, noise: Vector) -> Vector:
-    """A mode and some noise, which is halved until the potential is no higher than a normal distribution's would be."""
+    """A mode plus noise; the noise is halved until the potential is no higher than it would be for a normal
+    distribution."""
     highest = slope(preconditioner.vector(mode))[0] + 2.0 * mode.size + 20.0
     for halving in range(HALVINGS):
         u = mode + noise * 0.5**halving
@@ -100,7 +102,8 @@ def is_scale(name: str) -> bool:
 
 
 def _first_guess(name: str, z: Float[Array, ...]) -> Float[Array, ...]:
-    """Deviations at 0, which is most likely, and small scales; other coordinates as they were drawn."""
+    """Deviations at coordinate 0, which is the most likely one, and small scales; other coordinates as they were
+    drawn."""
     if name.endswith(DEVIATIONS):
         return jnp.zeros_like(z)
     return jnp.full_like(z, SMALL) if is_scale(name) else z
@@ -133,9 +136,8 @@ def _nearest(joint: Joint, points: PointEstimate, chains: int, seed: int) -> Vec
 
 
 def _distance(values: Float[np.ndarray, "draw bin"], points: PointEstimate, name: str) -> Float[np.ndarray, " draw"]:
-    """The distance of pooled values from the bins' own fits, in their standard errors: the sum over bins of
-    log(1 + r^2), as for a Cauchy distribution, so that bins far off count less; 0 for a parameter that the fits do not
-    have."""
+    """The distance of pooled values from the bins' own fits, in their standard errors: the sum over bins of log(1 +
+    r^2), as for a Cauchy distribution, so that bins far off count less; 0 if the fits do not have the parameter."""
     if name not in points.solution.values:
         return np.zeros(len(values))
     fitted, sd = np.asarray(points.solution.values[name]), np.asarray(points.solution.sd[name])
@@ -152,7 +154,8 @@ def _with_own(
     chi2: Float[Array, " bin"],
     ones: Float[Array, " chain"],
 ) -> Float[Array, "chain param"]:
-    """Positions with these coordinates of what is pooled, and those of the bins' own parameters from their fits."""
+    """Positions made of these coordinates of the pooled parameters, and of the bins' own fits for all other
+    parameters."""
 
     def one(z: dict[str, Array], _: Array) -> Float[Array, " param"]:
         pooled, _ = joint.run(z)
@@ -177,8 +180,8 @@ def _own_coordinates(
 
 
 def _independent_sets(joint: Joint) -> Float[np.ndarray, "set param"]:
-    """Sets of coordinates, as ones among zeros, such that no two of a set depend on each other given all others: those
-    of different bins."""
+    """Sets of coordinates, as vectors of 0 and 1. Given all others, the coordinates of a set are independent of each
+    other, such as one parameter in different bins."""
     nothing = {name: np.zeros(shape) for name, shape in joint.shapes.items()}
     sets = [{name: np.ones(shape)} for name, shape in joint.shapes.items() if name != OWN]
     bins, parameters = joint.shapes[OWN]
@@ -193,8 +196,8 @@ def _curvatures(slope: Slope, z: Vector, sets: Float[np.ndarray, "set param"]) -
 
 
 def _descend(slope: Slope, start: Vector, free: Vector, sets: Float[np.ndarray, "set param"]) -> Vector:
-    """From a start down to a mode, coordinates that are not `free` held fixed, each scaled by the curvature at the
-    start."""
+    """The mode that L-BFGS reaches from a start. Coordinates that are not `free` stay fixed; the others are scaled by
+    the curvature at the start."""
     scale = free * bounded(_curvatures(slope, start, sets)) ** -0.5
 
     def scaled(u: Vector) -> tuple[float, Vector]:

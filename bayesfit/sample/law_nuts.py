@@ -26,7 +26,7 @@ WARMUP = 500
 TARGET_ACCEPT = 0.95
 PRIOR_DRAWS = 1000
 REFINING = 200  # steps of BFGS
-WORSE = 10.0  # nats above the best mode at which a chain begins at the best mode instead
+WORSE = 10.0  # nats: a chain whose mode is so far above the best one begins at the best one
 
 Values = dict[str, Array]
 
@@ -43,8 +43,8 @@ class LawSampler:
         self._target: Target | None = None
 
     def __call__(self, key: UInt32[Array, " 2"], *data: Any) -> tuple[Arrays, Arrays]:
-        """Draws (chain, draw, ...) of every site, those that follow from others included, and the statistics of the
-        chains (chain, draw).
+        """Draws (chain, draw, ...) of every site, deterministic ones included, and the statistics of the chains (chain,
+        draw).
 
         Raises:
             InputError: no draw of the prior has a likelihood.
@@ -105,7 +105,7 @@ class LawSampler:
         return starts, jnp.isfinite(energies[lowest])
 
     def _refined(self, z: Values, data: Any) -> tuple[Values, Float[Array, ""]]:
-        """The mode reached from a position by BFGS, or the position itself where that is lower; and the potential."""
+        """The mode reached from a position by BFGS, or the position itself if that is lower; and the potential."""
 
         def energy(z: Values, _: Any = None) -> Float[Array, ""]:
             return potential_energy(self.program, data, {}, z)
@@ -118,7 +118,7 @@ class LawSampler:
 
 
 def _start(large: LargeTarget, modes: Values) -> Start:
-    """Chains that begin at modes, in the coordinates as they are."""
+    """Starting points at the modes, without a preconditioner."""
     u = jax.vmap(lambda z: ravel_pytree(z)[0])(modes)
     potential, gradient = jax.vmap(jax.value_and_grad(lambda z: large.target.potential(z, large.data)))(u)
     return Start(none(large.target.size), np.asarray(u), np.asarray(potential), np.asarray(gradient), False, "modes")

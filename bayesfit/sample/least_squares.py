@@ -4,9 +4,9 @@ Draws from the prior are ranked by their residual sum of squares, with the ampli
 Gauss-Newton from the best of them settles nearly every bin in some ten steps. The other bins are fitted by
 Levenberg-Marquardt, which is slower and hardly ever fails, from where Gauss-Newton ended and from the best prior draw
 in each quantile of the first parameter (the rate, in most models), so that every part of the delay window is searched.
-A model that names its own starts goes to Levenberg-Marquardt with these.
+If a model names starts of its own, Levenberg-Marquardt begins at these.
 
-optimistix is imported where a program is traced: a program that is found on disk does without.
+optimistix is imported only when a program is traced; a program that is found on disk does not need it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
 
 QUICK_BINS, CAREFUL_STARTS = 64, 16  # side by side on each device
-PRIOR_DRAWS, SEARCHED = 256, 128  # how many there are, and how many of them are searched for starts
+PRIOR_DRAWS, SEARCHED = 256, 128  # prior draws, and how many of these are searched for starts
 STARTS = 6
 QUICK_STEPS, CAREFUL_STEPS, GIVEN_STEPS = 20, 50, 10_000  # NIST's MGH10 takes 4,762 from its far start
 QUICK_TOLERANCE, CAREFUL_TOLERANCE, GIVEN_TOLERANCE = 1e-7, 1e-8, 1e-10
@@ -52,9 +52,10 @@ class Solution(NamedTuple):
 class PointEstimate(NamedTuple):
     """The best `solution` of one bin; with a leading axis, of many.
 
-    `starts` are coordinates of the curve's parameters from which to search for modes: all solutions that were found, or
-    where none was searched for, the best prior draw in each quantile. `prior_draws` are coordinates, those of the noise
-    included, drawn from the prior, and `prior_values` the curve's parameters there by name.
+    `starts` are coordinates of the curve's parameters from which modes are searched for: the Gauss-Newton solution and
+    the best prior draw in each quantile, or all Levenberg-Marquardt solutions if there are any. `prior_draws` are
+    coordinates, those of the noise included, drawn from the prior, and `prior_values` the curve's parameters there by
+    name.
     """
 
     solution: Solution
@@ -64,13 +65,13 @@ class PointEstimate(NamedTuple):
 
 
 def with_scaled_errors(points: PointEstimate, posterior: Posterior, counts: Int[np.ndarray, " bin"]) -> PointEstimate:
-    """The same with standard errors scaled by sqrt(chi^2 / (n - p)), where the noise has a scale of its own; `counts`
-    is n, the number of valid points per bin, and p the number of parameters."""
+    """The point estimates with standard errors scaled by sqrt(chi^2 / (n - p)) if the noise model infers a scale;
+    `counts` is n, the number of valid points per bin, and p the number of parameters."""
     solution = points.solution
     if not posterior.noise.parameters:
         return points
     factor = np.sqrt(solution.chi2 / np.maximum(counts - len(solution.sd), 1))
-    with np.errstate(invalid="ignore"):  # an infinite error of a curve that has no residuals
+    with np.errstate(invalid="ignore"):  # a curve without residuals may have an infinite error
         return points._replace(solution=solution._replace(sd={name: sd * factor for name, sd in solution.sd.items()}))
 
 
@@ -86,10 +87,10 @@ def start_compiling(posterior: Posterior, bins: Bin) -> PointEstimate:
 def point_estimates(
     posterior: Posterior, bins: Bin, keys: UInt32[np.ndarray, "bin 2"], report: Report, stop: Stop
 ) -> PointEstimate:
-    """Point estimates of all bins (leading axis), as NumPy arrays; NaN for bins that a stop came before.
+    """Point estimates of all bins (leading axis), as NumPy arrays; NaN for bins that were not reached before a stop.
 
     Raises:
-        KeyboardInterrupt: the stop came before any.
+        KeyboardInterrupt: no bin was reached before the stop.
     """
     count = len(bins.y)
     devices = devices_for(count, QUICK_BINS)
@@ -139,7 +140,7 @@ def _careful(posterior: Posterior) -> Spread:
 
 
 def filled(parts: list[Any], count: int) -> Any:
-    """Batches put together and cut to `count` items; where there are fewer, the rest is NaN or False.
+    """Batches joined and cut to `count` items; if there are fewer, the rest is NaN or False.
 
     Raises:
         KeyboardInterrupt: there is no batch at all.
@@ -156,7 +157,7 @@ def filled(parts: list[Any], count: int) -> Any:
 
 
 def quick(posterior: Posterior, bin: Bin, key: Key[Array, ""]) -> PointEstimate:
-    """Gauss-Newton from the best prior draw; not converged where it ends higher than it began."""
+    """Gauss-Newton from the best prior draw; not converged if it ends higher than it began."""
     import optimistix as optx
 
     prior_draws, prior_values = _from_prior(posterior, bin, key)
@@ -172,8 +173,8 @@ def quick(posterior: Posterior, bin: Bin, key: Key[Array, ""]) -> PointEstimate:
 
 
 def given(posterior: Posterior, bin: Bin, key: Key[Array, ""]) -> PointEstimate:
-    """The model's own starts as they are, not converged. An amplitude that they do not name but that is sampled under
-    this noise model starts at the median of its prior."""
+    """The model's own starts as they are, not converged. An amplitude that they do not name starts at the median of its
+    prior if it is sampled under this noise model."""
     prior_draws, prior_values = _from_prior(posterior, bin, key)
     medians = {name: jnp.median(values) for name, values in prior_values.items()}
     starts = [{**medians, **start, **bin.fixed} for start in posterior.model.starts]

@@ -1,7 +1,7 @@
-"""The one loop of all sampling: advance the chains by a chunk of transitions, assess what has all its draws, and stop,
-go on for longer or escalate, until the targets are met or the means are used up.
+"""The one loop of all sampling: advance the chains by a chunk of transitions, assess the runs that have all their
+draws, and end them, continue them or escalate, until their targets are met or no step is left.
 
-What moves the chains is a driver: the slots of `scheduler`, for many small targets, or NumPyro's NUTS in
+The chains are advanced by a driver: the slots of `scheduler`, for many small targets, or NumPyro's NUTS in
 `numpyro_nuts`, for one large target.
 """
 
@@ -24,11 +24,12 @@ Table = Float[np.ndarray, "chain draw column"]
 
 @dataclass(eq=False)
 class Run:
-    """The chains of one target, on their way.
+    """The chains of one target while they are sampled.
 
-    `first` and `step` are the indices of the escalation steps at which they began and now are, `thin` the number of
-    transitions per kept draw. `tables` holds, for each chain, tables (transition, column) of what it has drawn in this
-    step, chunk by chunk, and `counts` how many transitions these have. `best` assesses the draws that are kept so far.
+    `first` and `step` are the indices of the escalation steps at which they began and at which they are now, `thin` the
+    number of transitions per kept draw. `tables` holds, for each chain, tables (transition, column) of what it has
+    drawn in this step, chunk by chunk, and `counts` how many transitions these have. `best` assesses the draws that are
+    kept so far.
     """
 
     bin: int
@@ -40,7 +41,7 @@ class Run:
     best: Assessment | None = None
 
     def restart(self, chains: int, columns: int) -> None:
-        """Forget all transitions, and have none of so many chains."""
+        """Forget all transitions, and begin with empty tables for this number of chains."""
         self.thin, self.counts = 1, np.zeros(chains, int)
         self.tables = [[np.zeros((0, columns))] for _ in range(chains)]
 
@@ -61,25 +62,25 @@ class Run:
 
 
 class Driver(Protocol):
-    """What moves chains on. The columns of its tables are the `size` coordinates of the position, the statistics
-    `STATS` and whatever else it records."""
+    """Advances chains. The columns of its tables are the `size` coordinates of the position, the statistics `STATS` and
+    whatever else it records."""
 
     schedule: Schedule
     size: int
-    worst_rhat: float  # of what was assessed last
+    worst_rhat: float  # of the runs that were assessed last
 
     @property
     def steps(self) -> Sequence[Step]:
         """The escalation steps; a run's `step` is an index into them."""
 
     def start(self) -> list[Run]:
-        """Start what waits, where there is room; returns the runs under way."""
+        """Start waiting runs if there is room; returns all runs that are being sampled."""
 
     def advance(self) -> None:
-        """Move the chains of all runs on by a chunk, and add what they have drawn to the runs' tables."""
+        """Advance the chains of all runs by a chunk, and add what they have drawn to the runs' tables."""
 
     def series(self, table: Table) -> Float[np.ndarray, "series chain draw"]:
-        """What has to converge, from kept draws."""
+        """The series whose convergence is assessed, from kept draws."""
 
     def keep(self, run: Run, table: Table) -> None:
         """Keep these draws, the best so far, as the run's result."""
@@ -91,12 +92,12 @@ class Driver(Protocol):
         """Make room: the run has ended."""
 
     def progress(self, seconds: float) -> Progress:
-        """How far the work is after so many seconds."""
+        """The progress after this number of seconds."""
 
 
 def sample_until_reached(driver: Driver, report: Report, stop: Stop) -> None:
-    """Run a driver's chains until all targets are met, the means are used up, or somebody wishes to stop; what a stop
-    finds without any result keeps the draws made so far."""
+    """Run a driver's chains until all targets are met, no step is left, or the user asks to stop. Runs that then have
+    no result yet keep the draws made so far."""
     started, runs = time.monotonic(), list[Run]()
     while not stop.asked and (runs := driver.start()):
         driver.advance()
@@ -112,10 +113,10 @@ def sample_until_reached(driver: Driver, report: Report, stop: Stop) -> None:
 def _settle(driver: Driver, run: Run) -> Assessment:
     """Assess a run that has all its draws, and decide how it goes on.
 
-    It ends where the target is met, or where the last step is used up. Otherwise it goes on to chains of twice the
-    length, of which every second transition so far is kept; or, where that has not helped or trajectories are in
-    trouble, it escalates. Trouble does not escalate the last step: to discard draws because chains stuck would prefer
-    those that did not see the narrow places.
+    It ends if the target is met, or if the last step is used up. Otherwise it goes on to chains of twice the length, of
+    which every second transition so far is kept; or, if that has not helped or trajectories are in trouble, it
+    escalates. In the last step, trouble is no reason to start again: discarding draws because chains got stuck would
+    favour runs that never visited the narrow parts of the posterior.
     """
     found = _assess(driver, run)
     step, transitions = driver.steps[run.step], driver.schedule.draws * run.thin
@@ -133,7 +134,7 @@ def _settle(driver: Driver, run: Run) -> Assessment:
 
 
 def _assess(driver: Driver, run: Run) -> Assessment:
-    """Assess a run's draws, and keep them unless earlier ones were enough and better."""
+    """Assess a run's draws, and keep them unless earlier ones were good enough and better."""
     table, step = run.kept(driver.schedule), driver.steps[run.step]
     found = Assessment.of(driver.series(table), statistics(table, driver.size), step.tree_depth, step.last)
     if not found.is_worse_than(run.best):

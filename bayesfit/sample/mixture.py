@@ -1,6 +1,5 @@
-"""Mixtures of Student-t components that are fitted to draws, on the host, in NumPy. What is drawn from them are the
-points of adaptive importance sampling (`importance_weights`) and the independence proposals of the chains
-(`independence`)."""
+"""Mixtures of Student-t components that are fitted to draws, on the host, in NumPy. The points of adaptive importance
+sampling (`importance_weights`) and the independence proposals of the chains (`independence`) are drawn from them."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from scipy import special
 KERNELS, COMPONENTS = 64, 16
 FREEDOM = 4  # degrees of freedom of all components
 FITTED_TO = 2_000  # draws, at most
-DRAWS_PER_NUMBER = 10  # draws per number in a component's location
+DRAWS_PER_NUMBER = 10  # draws per component and coordinate, at least
 FITTING_STEPS = 30
 SMALLEST_VARIANCE = 1e-6
 
@@ -31,12 +30,13 @@ class Components(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """What independence proposals are drawn from: multivariate Student-t distributions with 4 degrees of freedom.
+    """The distribution of independence proposals: a mixture of multivariate Student-t distributions with 4 degrees of
+    freedom.
 
-    `KERNELS` kernels of one round shape, of this `width`, are a kernel density estimate; `COMPONENTS` components have
-    locations and lower triangular factors of their own, of which `inverses` are the inverse matrices. Kernels first,
-    `cumulative` holds the cumulative probabilities of all of these, and `peaks` their probability over their volume,
-    which is proportional to the density at their peaks.
+    `KERNELS` round kernels of one `width` form a kernel density estimate. `COMPONENTS` components have locations and
+    lower triangular factors of their own; `inverses` are the inverses of these factors. `cumulative` holds the
+    cumulative probabilities of the kernels and, after them, the components; `peaks` holds the probability of each over
+    its volume, which is proportional to the density at its peak.
     """
 
     kernels: Float[Any, "param kernel"]
@@ -49,8 +49,8 @@ class Mixture(NamedTuple):
 
 
 def mixture(kernels: Float[np.ndarray, "kernel param"], components: Components, share: float) -> Mixture:
-    """A kernel density estimate about `kernels`, draws from a posterior that is preconditioned to unit covariance,
-    which has this share of the probability, and components that have the rest.
+    """The mixture of a kernel density estimate, which has this `share` of the probability, and of components, which
+    have the rest. The `kernels` are draws from a posterior that is preconditioned to unit covariance.
 
     The kernels' width is Silverman's: h = (4 / ((d + 2) n))^(1 / (d + 4)).
     """
@@ -81,7 +81,7 @@ def _padded(some: Components) -> tuple[np.ndarray, Factors, np.ndarray]:
 
 
 def _padded_with_mass(some: Components) -> tuple[np.ndarray, Factors, np.ndarray]:
-    """The same with equal masses where no component is finite."""
+    """As `_padded`, with equal masses if no component is finite."""
     locations, factors, masses = _padded(some)
     return locations, factors, masses if masses.any() else np.full(COMPONENTS, 1.0 / COMPONENTS)
 
@@ -91,8 +91,8 @@ def fit_components(u: Points, steps: int = FITTING_STEPS, first: int | None = No
     maximisation (Dempster, Laird & Rubin, J. R. Stat. Soc. B 39, 1 (1977)). It begins at evenly spaced draws and uses
     no random numbers.
 
-    Responsibilities use only the `first` coordinates, all if None: so no component is spent on structure in the other
-    coordinates, which are distributed in the same way everywhere.
+    Responsibilities use only the `first` coordinates, or all if None. So no component is spent on structure in the
+    other coordinates, which are distributed in the same way everywhere.
     """
     size = u.shape[1]
     u = u[np.linspace(0, len(u) - 1, min(len(u), FITTED_TO)).astype(int)]
@@ -131,7 +131,7 @@ def _maximised(u: Points, before: Components, responsibilities: Float[np.ndarray
 
 
 def draw_points(random: np.random.Generator, components: Components, count: int) -> Points:
-    """So many draws from a mixture of Student-t distributions at these components."""
+    """Draws from a mixture of Student-t distributions with these components."""
     locations, factors, masses = _padded_with_mass(components)
     which = random.choice(COMPONENTS, count, p=masses)
     stretch = np.sqrt(random.chisquare(FREEDOM, (count, 1)) / FREEDOM)
@@ -140,7 +140,7 @@ def draw_points(random: np.random.Generator, components: Components, count: int)
 
 
 def log_densities(u: Points, components: Components) -> Float[np.ndarray, " draw"]:
-    """The log density, at any points, of what `draw_points` draws from."""
+    """The log density, at any points, of the distribution that `draw_points` draws from."""
     locations, factors, masses = _padded_with_mass(components)
     size = u.shape[1]
     to_standard = inverses(factors)

@@ -1,10 +1,10 @@
 """Modes and constrained modes of one bin's posterior, each with a preconditioner that makes the posterior round there.
 
-They are found by Fisher scoring from the least-squares solutions and from the best prior draws, since the curvature of
-the least squares and of the prior is at hand. A constrained mode is the lowest potential with one coordinate held at a
-given value; those along a coordinate, one in each quantile of its prior, trace its profile. Where a shape has three
-coordinates or more, constrained modes reach regions that have a share of the posterior without holding a mode, such as
-a decay that may be too fast to be seen.
+They are found by Fisher scoring from the least-squares solutions and from the best prior draws; it needs no second
+derivatives beyond the curvature of the least squares and of the prior. A constrained mode is the lowest potential with
+one coordinate fixed at a given value. Those along a coordinate, one in each quantile of its prior and a few at both
+ends, trace its profile. If a shape has three coordinates or more, constrained modes reach regions that have a share of
+the posterior without holding a mode, such as a decay that may be too fast to be seen.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from bayesfit.posterior.density import Posterior
 from bayesfit.sample.least_squares import Points, Vector, best_in_quantiles, chi2_at
 
 SCORING_STEPS = 12
-STEP_LENGTHS = 0.03, 0.3, 1.0, 1.8  # of which the best is taken, relative to Fisher scoring's own
-QUANTILES = 12  # of each coordinate, with one constrained mode in each
-ENDS = 3  # constrained modes at either end of it
+STEP_LENGTHS = 0.03, 0.3, 1.0, 1.8  # relative to a step of Fisher scoring; the best of them is taken
+QUANTILES = 12  # of each coordinate's prior, with one constrained mode in each
+ENDS = 3  # constrained modes at either end of a coordinate's range
 PER_PROFILE = QUANTILES + 2 * ENDS
-HELD_SD = 1e-6  # prior standard deviation that holds a coordinate where it is
+FIXED_SD = 1e-6  # prior standard deviation that keeps a coordinate where it is
 
 Factor = Float[Array, "param param"]
 Number = Float[Array, ""]
@@ -43,7 +43,7 @@ class Modes(NamedTuple):
 
 
 def profiled(posterior: Posterior) -> list[int]:
-    """The coordinates along which constrained modes are looked for."""
+    """The coordinates along which constrained modes are searched for."""
     shape = [i for i, name in enumerate(posterior.curve_names) if name not in AMPLITUDES]
     return [] if posterior.model.starts or len(shape) < INTRICATE else shape
 
@@ -59,12 +59,12 @@ def find_modes(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Poin
 
 
 def how_many(posterior: Posterior, starts: int) -> int:
-    """How many modes and constrained modes there are from so many starts."""
+    """The number of modes and constrained modes that are found from this number of starts."""
     return starts + PER_PROFILE * len(profiled(posterior))
 
 
 def _free_modes(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Points) -> Modes:
-    """The mode reached from each start, which is moved into the range of the prior draws where it has run away."""
+    """The mode reached from each start; a start outside the range of the prior draws is moved to its edge."""
     low, high = jnp.min(prior_draws, axis=0), jnp.max(prior_draws, axis=0)
     count = len(posterior.curve_names)
     begin = jax.vmap(lambda z: _with_noise(posterior, bin, z))(jnp.clip(starts, low[:count], high[:count]))
@@ -72,15 +72,15 @@ def _free_modes(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Poi
 
 
 def _constrained_modes(posterior: Posterior, bin: Bin, prior_draws: Points) -> Modes:
-    """The lowest potential with one coordinate held, from the best prior draw in each quantile of each coordinate of
-    the shape."""
+    """The constrained modes along each coordinate of the shape, searched for from the best prior draw in each of its
+    quantiles and at both ends of its range."""
     points = posterior.with_regression(prior_draws[:, : len(posterior.curve_names)])
     prior_sd = jnp.std(prior_draws, axis=0)
     chi2, coordinates = chi2_at(posterior, bin, points), profiled(posterior)
     starts = jnp.concatenate([_profile_starts(posterior, bin, points, chi2, along) for along in coordinates])
 
     def constrained(start: Vector, along: Array) -> Modes:
-        found = _mode(posterior, bin, _with_noise(posterior, bin, start), prior_sd.at[along].set(HELD_SD))
+        found = _mode(posterior, bin, _with_noise(posterior, bin, start), prior_sd.at[along].set(FIXED_SD))
         return found._replace(factor=_factor(posterior, bin, found.z, prior_sd))
 
     return jax.vmap(constrained)(starts, jnp.repeat(jnp.array(coordinates), PER_PROFILE))
@@ -147,8 +147,8 @@ def _factor(posterior: Posterior, bin: Bin, z: Vector, prior_sd: Vector) -> Fact
 def noise_information(posterior: Posterior, bin: Bin, z: Vector, prior_sd: Vector) -> Factor:
     """Fisher information on the noise's coordinates z, with the prior's precision added to its diagonal.
 
-    A normal distribution's log scale has an information of 2 per point, the correlation r of two neighbours
-    (1 + r^2) / (1 - r^2)^2; for other numbers, as a Student-t distribution's degrees of freedom, only the prior counts.
+    A normal distribution's log scale has an information of 2 per point, the correlation r of two neighbours (1 + r^2) /
+    (1 - r^2)^2; for other parameters, such as a Student-t distribution's degrees of freedom, only the prior counts.
     """
 
     def moments(z: Vector) -> tuple[Float[Array, " tau"], Any]:

@@ -111,13 +111,14 @@ class NumPyroNuts:
         return Progress("sample", bins, bins * self.ended, made, draws, self.worst_rhat, share=made / draws)
 
     def values(self) -> Any:
-        """What the target's `constrain` makes of the kept draws, as `constrained` says; NaN for draws that a stop has
-        prevented."""
+        """The constrained values of the kept draws, as from `constrained`; NaN for draws that were not made before a
+        stop."""
         return constrained(self.large, self.preconditioner, self._positions(self.kept), self.schedule.draws)
 
 
 def _run(target: Target, function: Callable[..., Any], *arguments: Any, static: tuple[Any, ...], identity: Any) -> Any:
-    """What a function makes of its arguments and of `static` values behind them; compiled as the target asks."""
+    """The value of a function of `arguments` and, after them, `static` values; compiled in the way that the target asks
+    for."""
     if target.kept_on_disk:
         return on_one_device(function, *arguments, static=static, identity=identity)
     return _jitted(function, static)(*arguments)
@@ -129,7 +130,7 @@ def _jitted(function: Callable[..., Any], static: tuple[Any, ...]) -> Callable[.
 
 
 def _kernel(target: Target, adaptation: Adaptation) -> tuple[Any, Any]:
-    """NumPyro's functions that begin a chain, and that advance it by a transition."""
+    """NumPyro's functions that begin a chain and that advance it by a transition."""
 
     def potential(data: Any, preconditioner: Preconditioner) -> Any:
         return lambda u: target.potential(preconditioner.vector(_array(u)), data)
@@ -147,8 +148,9 @@ def _kernel(target: Target, adaptation: Adaptation) -> tuple[Any, Any]:
 
 
 def _over_chains(target: Target, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one chain, over the leading axis of its arguments. Where the position has sites, a single chain is
-    no batch of one, for which XLA would round differently: NumPyro's own `MCMC` draws the same bits."""
+    """A function of one chain, mapped over the leading axis of its arguments. If the position is split by sites, a
+    single chain is not treated as a batch of one, since XLA would round differently then: the draws are those of
+    NumPyro's own `MCMC`, to the bit."""
 
     def over(*arguments: Any) -> Any:
         if target.by_site is None or len(jax.tree.leaves(arguments)[0]) > 1:
@@ -177,7 +179,7 @@ def _advance(
     begin, step = _kernel(target, adaptation)
     one_of = jax.tree.map(lambda array: array[0], state)
     first = ParamInfo(_array(one_of.z), one_of.potential_energy, _array(one_of.z_grad))
-    jax.eval_shape(begin, first, jax.random.PRNGKey(0))  # `step` adapts as the last call of `begin` has said
+    jax.eval_shape(begin, first, jax.random.PRNGKey(0))  # `step` takes its options from the last `begin`
 
     def one(state: Any, _: None) -> tuple[Any, dict[str, Array]]:
         state = _over_chains(target, lambda chain: step(chain, model_args=(data, preconditioner)))(state)
@@ -198,9 +200,9 @@ def _advance(
 def constrained(
     large: LargeTarget, preconditioner: Preconditioner, u: Float[np.ndarray, "draw chain param"], draws: int
 ) -> Any:
-    """What the target's `constrain` makes of positions u, with leading axes (chain, draw) of which the second has
-    length `draws`; NaN for draws beyond those given. The n-th of all positions, chain by chain within each draw, is
-    constrained with the key n."""
+    """The constrained values at positions u, with leading axes (chain, draw). The second has length `draws`, with NaN
+    for draws beyond those given. Positions are numbered chain by chain within each draw, and the number of a position
+    is the key with which it is constrained."""
     done, chains, size = u.shape
     u = u if done else np.zeros((1, chains, size))
     vectors = np.asarray(preconditioner.vector(u)).reshape(-1, size)
@@ -217,7 +219,7 @@ def constrained(
 
 
 def _constrain_all(data: Any, vectors: Float[Array, "draw param"], target: Target) -> Any:
-    """What `constrain` makes of positions z, each with its number as the key."""
+    """The constrained values at positions z, each with its number as the key."""
     numbers = jnp.arange(len(vectors))
     one = lambda each: target.constrain(each[0], data, each[1])  # noqa: E731
     return jax.lax.map(one, (vectors, numbers), batch_size=CONSTRAINED_TOGETHER)

@@ -1,8 +1,8 @@
 """The No-U-Turn sampler for many chains that never wait for one another.
 
 A transition of NUTS takes as many leapfrog steps as its tree needs, and chains that run side by side would all have to
-wait for the longest tree. Here each chain carries its own tree and adds one leaf, that is one leapfrog step, at a time,
-so that chains may be at different places of different transitions (Dance et al., "Efficiently vectorized MCMC on modern
+wait for the longest tree. Here each chain has its own tree and adds one leaf, that is one leapfrog step, at a time, so
+that chains may be at different places of different transitions (Dance et al., "Efficiently vectorized MCMC on modern
 accelerators", arXiv:2503.17405 (2025)).
 
 The tree is built without recursion: the momenta at the left ends of the open subtrees are stored, one per level, and

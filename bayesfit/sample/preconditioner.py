@@ -36,7 +36,8 @@ class Preconditioner(NamedTuple):
 
 class Start(NamedTuple):
     """Where each chain begins: its position `u` in the coordinates of the preconditioner, with the potential and its
-    gradient there. `turned`: whether the preconditioner is made of a mode's whole curvature; `how`, in words."""
+    gradient there. `turned` says whether the preconditioner is made from the full Hessian at a mode, and `how` says in
+    words how the start was found."""
 
     preconditioner: Preconditioner
     u: Float[np.ndarray, "chain param"]
@@ -52,14 +53,14 @@ def none(size: int) -> Preconditioner:
 
 
 def bounded(curvature: Float[np.ndarray, " param"]) -> Float[np.ndarray, " param"]:
-    """Curvatures within what priors and data can give."""
+    """The curvatures, clipped to the range that priors and data can give."""
     return np.clip(np.nan_to_num(np.abs(curvature), nan=1.0, posinf=1.0), *CURVATURE)
 
 
 def root(hessian: Float[np.ndarray, "param param"]) -> Float[np.ndarray, "param param"]:
-    """A matrix R with R R^T the inverse of the Hessian, negative eigenvalues of which are taken as positive. The
-    Hessian is scaled to a unit diagonal first, so that units do not matter; and no column is longer than priors
-    allow."""
+    """A matrix R with R R^T the inverse of the Hessian, whose negative eigenvalues are replaced by their absolute
+    values. The Hessian is scaled to a unit diagonal first, so that units do not matter; and no column is longer than
+    priors allow."""
     scale = bounded(np.diagonal(hessian)) ** -0.5
     values, vectors = np.linalg.eigh(np.nan_to_num(hessian * scale * scale[:, None]))
     columns = scale[:, None] * vectors * np.clip(np.abs(values), SMALLEST_EIGENVALUE, None) ** -0.5

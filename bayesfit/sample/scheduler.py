@@ -55,8 +55,9 @@ def sample_bins(bins: BinTargets, estimates: Estimate, schedule: Schedule, repor
 
 
 class Slots:
-    """The places of chains on the devices. `host` holds what each place needs, and `fresh` whether it begins anew;
-    `chains` and `states` lie on the devices. `of` (slot, chain) are the places of each slot's chains."""
+    """The places of chains on the devices. `host` holds the inputs of the chain in each place, and `fresh` says whether
+    that chain is to begin at its start; `chains` and `states` lie on the devices. `of` (slot, chain) are the places of
+    each slot's chains."""
 
     def __init__(self, target: Target, blank: Chain, devices: int, chains: int) -> None:
         per_device = slots_per_device(chains)
@@ -82,8 +83,8 @@ class Slots:
             self.chains = place(self.host, self.devices)
 
     def advance(self) -> tuple[Float[np.ndarray, "place round column"], Bool[np.ndarray, "place round"]]:
-        """Advance all chains by a chunk: what each round has left, as columns of positions, statistics and values, and
-        whether it has left anything."""
+        """Advance all chains by a chunk. Returns the output of each round, as columns of positions, statistics and
+        values, and whether the round has ended a transition."""
         advanced = self.program(self.chains, self.states, place(self.fresh, self.devices))
         self.fresh[:] = False
         self.states = [state for state, _ in advanced]
@@ -93,7 +94,8 @@ class Slots:
 
 
 class Scheduler:
-    """The bins of a dataset on their way: those that wait, those that have a slot, and the draws of those assessed."""
+    """The bins of a dataset while they are sampled: those that wait, those that have a slot, and the draws of those
+    that were assessed."""
 
     steps = STEPS
 
@@ -107,13 +109,13 @@ class Scheduler:
         blank = self._chains(nobody, FIRST, nobody)
         self.slots = Slots(self.target, blank, devices, schedule.chains)
         self.runs: list[Run | None] = [None] * len(self.slots.of)
-        self.seen: dict[int, list[np.ndarray]] = {}  # per escalated bin, positions z of its importance sample and draws
+        self.seen: dict[int, list[np.ndarray]] = {}  # of each escalated bin: earlier points and draws z
         self.draws = Draws.none_of(bins.count)
-        self.divergent = np.zeros(bins.count, int)  # kept draws per bin
+        self.divergent = np.zeros(bins.count, int)  # kept draws of each bin
         self.retired, self.worst_rhat = 0, 1.0
 
     def _chains(self, bin: Int[np.ndarray, " chain"], step: int, number: Int[np.ndarray, " chain"]) -> Chain:
-        """The chains of these numbers, of these bins, at one escalation step."""
+        """The inputs of the chains with these numbers, of these bins, at one escalation step."""
         return Chain(
             take(self.bins.data, bin),
             self.estimates.location[bin],
@@ -171,8 +173,8 @@ class Scheduler:
         self.divergent[bin] = draws.stats["diverging"][bin].sum()
 
     def escalate(self, run: Run) -> None:
-        """Make a bin's preconditioner, starting points and mixture anew from its draws so far, and start again. Where
-        points of its importance sample are remembered, so are the draws."""
+        """Compute a bin's preconditioner, starting points and mixture again, from its draws so far, and start again. If
+        points of its importance sample are remembered, the draws are remembered as well."""
         u = run.kept(self.schedule)[..., : self.size]
         old: Estimate = jax.tree.map(lambda array: array[run.bin], self.estimates)
         seen = self.seen.get(run.bin) or [old.location + old.remembered @ old.factor.T]
@@ -191,7 +193,7 @@ class Scheduler:
         self.retired += 1
 
     def progress(self, seconds: float) -> Progress:
-        """How far the work is after so many seconds."""
+        """The progress after this number of seconds."""
         wanted, bins = self.schedule.draws, self.bins.count
         made = [run.made - self.schedule.warmup for run in self.runs if run is not None]
         draws = [int(np.clip(count, 0, wanted)) for count in made]

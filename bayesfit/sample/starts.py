@@ -1,6 +1,7 @@
-"""What the sampler needs of each bin, from its importance sample: a preconditioner, starting points, and the mixture
-that independence proposals are drawn from; and these made anew from draws. The importance weights put starting points
-into every mode in the right proportion, and give a covariance of the whole posterior."""
+"""What the sampler needs for each bin: a preconditioner, starting points, and the mixture that independence proposals
+are drawn from. They are computed from the bin's importance sample, and again from its draws if it is readapted. The
+importance weights put starting points into every mode in the right proportion, and give a covariance of the whole
+posterior."""
 
 from __future__ import annotations
 
@@ -35,17 +36,17 @@ from bayesfit.sample.target import BinTargets
 BINS = 16  # side by side on each device
 REMEMBERED = 1024  # points of the importance sample that are remembered where there are constrained modes
 SMALLEST_PIVOT = 1e-4
-BESIDE_MODES, BESIDE_FITTED = 0.6, 0.2  # the kernels' share in the mixture, beside components at modes or fitted ones
+BESIDE_MODES, BESIDE_FITTED = 0.6, 0.2  # the kernels' share, beside components at modes or fitted ones
 
 
 class Estimate(NamedTuple):
-    """What the sampler and the verdict need of one bin; with a leading axis, of many.
+    """What the sampler and the verdict need to know of one bin; with a leading axis, of many.
 
     `mode_potential` is the lowest potential seen. `location` and the lower triangular `factor` are the preconditioner:
     in u, with z = location + factor @ u, the posterior has mean 0 and unit covariance. All others are in u: `starts`,
     the chains' starting points; `mixture`, from which independence proposals come; `remembered`, points resampled from
-    the importance sample, none where there are no constrained modes. `importance_ess` is the effective sample size of
-    the importance sample, and `mixture_fitted` says whether the mixture is fitted to it.
+    the importance sample, none if there are no constrained modes. `importance_ess` is the effective sample size of the
+    importance sample, and `mixture_fitted` says whether the mixture is fitted to it.
     """
 
     mode_potential: Float[Any, ""]
@@ -72,7 +73,7 @@ def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate) -> N
 
 
 def shapes(posterior: Posterior, points: PointEstimate, chains: int) -> Estimate:
-    """An estimate of one bin, made of NaN, for point estimates of these shapes."""
+    """An estimate of one bin, filled with NaN, whose arrays have the shapes that follow from these point estimates."""
     modes, count, size = count_and_size(posterior, points)
     parts = (modes, size), (modes, size, size), (modes,), (count, size), (count,), (count,)
     nans = [np.full(shape, np.nan) for shape in parts]
@@ -82,7 +83,7 @@ def shapes(posterior: Posterior, points: PointEstimate, chains: int) -> Estimate
 
 
 def estimate_bins(bins: BinTargets, points: PointEstimate, chains: int, report: Report, stop: Stop) -> Estimate:
-    """Estimates of all bins (leading axis), as NumPy arrays; NaN for bins that a stop came before."""
+    """Estimates of all bins (leading axis), as NumPy arrays; NaN for bins that were not reached before a stop."""
     devices = devices_for(bins.count, FEW)
     _, *sizes = count_and_size(bins.posterior, points)
     size = len(profiled(bins.posterior))
@@ -107,7 +108,7 @@ def estimate_bins(bins: BinTargets, points: PointEstimate, chains: int, report: 
 def _samples(
     posterior: Posterior, batch: Batch, first: list[FirstStage], keys: UInt32[np.ndarray, "bin 2"]
 ) -> list[WeightedPoints]:
-    """The importance sample of each bin, in further stages where there are constrained modes."""
+    """The importance sample of each bin; further stages follow the first one if there are constrained modes."""
     if not profiled(posterior):
         return [weighted(stage) for stage in first]
     return adapted(posterior, batch, first, [_random(key, _keys.MIXTURE_DRAWS) for key in keys])
@@ -119,8 +120,9 @@ def _random(key: UInt32[np.ndarray, " 2"], use: int) -> np.random.Generator:
 
 
 def estimate(modes: Modes, sample: WeightedPoints, random: np.random.Generator, chains: int, size: int) -> Estimate:
-    """The estimate of one bin from its modes and its importance sample. Where there are constrained modes, along `size`
-    coordinates, some points are remembered, and the mixture is fitted to the sample if it has points enough."""
+    """The estimate of one bin from its modes and its importance sample. If there are constrained modes, along `size`
+    coordinates, some points are remembered, and the mixture is fitted to the sample if its effective sample size
+    suffices."""
     location, factor = location_and_factor(modes, sample)
     to_u = inverses(factor[None])[0]
     counts = (chains, KERNELS, REMEMBERED if size else 0)
@@ -144,10 +146,10 @@ def estimate(modes: Modes, sample: WeightedPoints, random: np.random.Generator, 
 def readapt(
     old: Estimate, u: Float[np.ndarray, "chain draw param"], before: Float[np.ndarray, "any param"], size: int = 0
 ) -> Estimate:
-    """The estimate of one bin with preconditioner, starting points and mixture made anew from its draws u, pooled over
-    its chains and with earlier points and draws, `before`, so that nothing that was once seen is forgotten.
-    Responsibilities use only the first `size` coordinates, or all if it is 0. The old estimate where the draws do not
-    span the space."""
+    """The estimate of one bin with preconditioner, starting points and mixture computed from its draws u. The draws are
+    pooled over its chains and with earlier points and draws, `before`, so that nothing that was once seen is forgotten.
+    Responsibilities use only the first `size` coordinates, or all if it is 0. Returns the old estimate if the draws do
+    not span the space."""
     flat = np.concatenate([before, u.reshape(-1, u.shape[-1])])
     mean, covariance = flat.mean(axis=0), np.atleast_2d(np.cov(flat.T))
     try:

@@ -1,5 +1,5 @@
-"""What is sampled: the bins of a fit are many small targets of one form, a joint fit or a law in q is one large
-target."""
+"""What is sampled, as a record. The bins of a fit are many small targets of one form; a joint fit or a law in q is one
+large target."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Target:
     """A density on an unconstrained space of `size` dimensions.
 
     `potential(z, data)` is minus its logarithm, up to a constant, at the position z (param,); `constrain(z, data, key)`
-    gives the constrained values there, those that have to be drawn included, by the names of the parameters, `names`
-    among them. `data` is whatever the two take beside the position, a pytree of arrays, so that one compiled program
-    serves all data of one shape. `identity` says in words what the functions are made of, None where that is not known;
-    the functions themselves are left out of `repr`, which names compiled programs on disk.
+    gives the constrained values there by the names of the parameters, those that have to be drawn included; `names` are
+    those of the inferred ones. `data` is whatever the two take beside the position, a pytree of arrays, so that one
+    compiled program serves all data of one shape. `identity` says in words what the functions are made of, None where
+    that is not known; the functions themselves are left out of `repr`, which names compiled programs on disk.
 
     Where the potential is only an approximation in which some parameters are integrated out, `corrected(z, data, key)`
     gives what `constrain` does, and the log of the density over the approximation there; the chains of small targets
@@ -50,7 +50,7 @@ class Target:
 
 @lru_cache(maxsize=32)
 def bin_target(posterior: Posterior) -> Target:
-    """The target that each bin with this posterior is, given its data as a `Bin`."""
+    """The target that is sampled in each bin with this posterior; its data are a `Bin`."""
     names = (*posterior.names, *posterior.marginal)
     corrected = None if posterior.noise.observed is None else posterior.corrected
     size, identity = len(posterior.names), posterior.identity
@@ -59,8 +59,8 @@ def bin_target(posterior: Posterior) -> Target:
 
 @dataclass(frozen=True)
 class BinTargets:
-    """The bins of a fit: the posterior that they have in common, their data and the data of their random keys, both
-    with a leading axis."""
+    """The bins of a fit: the posterior that they have in common, their data, and the data of their random keys. The
+    last two have a leading axis."""
 
     posterior: Posterior
     data: Bin
@@ -73,7 +73,7 @@ class BinTargets:
 
     @property
     def target(self) -> Target:
-        """What each of them is to the sampler."""
+        """The target that all bins have in common; only their data differ."""
         return bin_target(self.posterior)
 
 
