@@ -1,10 +1,11 @@
 """Do intervals cover? Curves simulated through photons, fitted with every noise model.
 
-`uv run python benchmarks/interval_coverage.py [--bins 1000] [--counts 0.1 1.0] [--pixels 64] [--noise scaled ...]`
+`uv run python benchmarks/interval_coverage.py [--bins 1000] [--counts 0.1 1.0] [--pixels 64] [--contrast 0.2]
+[--noise scaled ...]`
 
 The curves come from `photons.py`: speckle, Poisson counts, multi-tau correlation, errors as APS 8-ID states them, right
 and wrong by 10, so nothing of a likelihood. A row gives the share of bins whose central 50, 80 and 95 % interval holds
-the true rate and beta; a star marks a share outside the binomial 99 % limits. "advised" is where the checks lead a
+the true rate, beta and contrast; a star marks a share outside the binomial 99 % limits. "advised" is where the checks lead a
 user: a bin that "scaled" calls a misfit takes the noise model named there, the others the one named for all bins, once.
 """
 
@@ -21,9 +22,10 @@ from scipy import stats
 
 import bayesfit
 
+FRAMES = 4096
 LEVELS = (0.5, 0.8, 0.95)
-PARAMETERS = ("rate", "beta")
-NOISES = ("stated", "scaled", "inferred", "smooth", "robust", "correlated", "speckle")
+PARAMETERS = ("rate", "beta", "contrast")
+NOISES = ("photons", "auto", "stated", "scaled", "inferred", "smooth", "robust", "correlated", "speckle")
 
 
 def inside(result: xr.DataTree, truth: xr.Dataset) -> np.ndarray:
@@ -59,7 +61,9 @@ def coverage(counts: float, errors: str, bins: int, pixels: int, noises: list[st
         held[noise] = inside(result, truth)
         found = result["diagnostics"]
         misfit, ok = (100 * np.mean(found.verdict.values == verdict) for verdict in ("misfit", "ok"))
-        show(noise, held[noise], f"{misfit:6.1f} {ok:6.1f} {1000 * (time.monotonic() - started) / bins:8.1f}")
+        narrowed = " ".join(f"{found.contraction.sel(parameter=name).mean().item():.2f}" for name in PARAMETERS)
+        price = 1000 * (time.monotonic() - started) / bins
+        show(noise, held[noise], f"{misfit:6.1f} {ok:6.1f} {narrowed} {price:8.1f}")
         if noise == "scaled":
             tries = np.where(found.verdict.values == "misfit", found.noise_to_try.values, found.attrs["noise_to_try"])
     if "scaled" in held:
@@ -73,6 +77,7 @@ def main() -> None:
     parser.add_argument("--bins", type=int, default=1000)
     parser.add_argument("--counts", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--pixels", type=int, default=64, help="of a bin")
+    parser.add_argument("--contrast", type=float, help="of all bins; by default from 0.2 to 0.3")
     parser.add_argument("--errors", nargs="+", default=["pixel", "wrong_small"])
     parser.add_argument("--noise", nargs="+", default=list(NOISES))
     parser.add_argument("--seed", type=int, default=0)

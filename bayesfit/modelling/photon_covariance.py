@@ -35,10 +35,10 @@ from bayesfit.data.counting import Detection
 Array = np.ndarray
 Correlation = Callable[[Array], Array]  # gamma(s)^2 at lags (any,) in frames; even, 1 at 0
 
-GRID = 120  # points of a tabulated function of the lag
-NODES = 32  # of a quadrature
+GRID = 90  # points of a tabulated function of the lag
+NODES = 24  # of a quadrature
 EVERY = 16  # frames of which each is a node of the sums over shifts
-FINEST = 1e-3  # lag in frames, the first point after 0 of a table
+FINEST = 0.05  # lag in frames, the first point after 0 of a table
 UNCHANGED = 0.99  # gamma^2 one window away: windows shorter than that change nothing
 NEGLIGIBLE = 0.01  # product of two gammas
 SMALL_CYCLE = 0.01  # share of a 4-cycle in the covariance that makes no difference

@@ -48,7 +48,7 @@ def assemble(outcome: Outcome, problem: Problem, curves: xr.Dataset) -> xr.DataT
         "observed_data": curves[["g2"]],
         "constant_data": curves.drop_vars("g2").assign(_fixed(parameters, problem)),
         **groups,
-        "diagnostics": _of_all_bins(groups["diagnostics"], verdicts, problem, curves),
+        "diagnostics": _of_all_bins(groups["diagnostics"], verdicts, problem, curves, outcome.together is not None),
     }
     attrs = _attributes(curves, problem, outcome.settings)
     return build(made, curves, attrs, attributes_of(outcome.together) if outcome.together else {})
@@ -70,10 +70,13 @@ def _of_fitted(
     }
 
 
-def _of_all_bins(table: xr.Dataset, verdicts: list[Verdict], problem: Problem, curves: xr.Dataset) -> xr.Dataset:
+def _of_all_bins(
+    table: xr.Dataset, verdicts: list[Verdict], problem: Problem, curves: xr.Dataset, pooled: bool
+) -> xr.Dataset:
     """The diagnostics of all bins, with the advice from all bins together as attributes."""
     diagnostics = of_all_bins(table, problem, curves)
-    together = of_dataset(diagnostics, verdicts, problem.posterior.noise.name, bool(curves.attrs.get("delays", 1)))
+    noise, delays = problem.posterior.noise.name, bool(curves.attrs.get("delays", 1))
+    together = of_dataset(diagnostics, verdicts, noise, delays, pooled)
     return diagnostics.assign_attrs(together)
 
 

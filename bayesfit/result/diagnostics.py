@@ -11,6 +11,7 @@ import xarray as xr
 from bayesfit.data.error_audit import error_audit
 from bayesfit.diagnose.advice import advise_dataset
 from bayesfit.diagnose.outcome import Outcome
+from bayesfit.diagnose.pooling_advice import advise_pooling
 from bayesfit.diagnose.prior_conflict import in_most_bins
 from bayesfit.diagnose.rules import is_identified
 from bayesfit.diagnose.verdict import NUMBERS, Verdict, unusable
@@ -96,10 +97,13 @@ def of_all_bins(table: xr.Dataset, problem: Problem, curves: xr.Dataset) -> xr.D
     return xr.Dataset({**first, **rest}, table.coords, table.attrs)
 
 
-def of_dataset(diagnostics: xr.Dataset, verdicts: list[Verdict], noise: str, delays: bool) -> dict[str, Any]:
-    """What all bins together say about noise model, range of delays and priors, and in one line what to try. `verdicts`
-    are those on the fitted bins."""
+def of_dataset(
+    diagnostics: xr.Dataset, verdicts: list[Verdict], noise: str, delays: bool, pooled: bool
+) -> dict[str, Any]:
+    """What all bins together say about noise model, range of delays, priors and (unless they are pooled) pooling, and in
+    one line what to try. `verdicts` are those on the fitted bins."""
     refuted, found = advise_dataset(diagnostics, noise, delays)
     conflict = in_most_bins([verdict.conflicts for verdict in verdicts], len(verdicts))
-    words = "; ".join(filter(None, (refuted, found.words, conflict)))
+    together = "" if refuted or pooled else advise_pooling(diagnostics)
+    words = "; ".join(filter(None, (refuted, found.words, conflict, together)))
     return {"refuted": refuted, "noise_to_try": found.noise, "tau_min_to_try": found.tau_min, "advice": words}

@@ -1,0 +1,49 @@
+"""What is advised where the data of single bins do not determine a parameter."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from bayesfit.diagnose.pooling_advice import advise_pooling
+
+NAMES = ["rate", "beta", "contrast"]
+
+
+def diagnostics(vague, bins=6, q=True, verdict="not_identified"):
+    """A table of bins; `vague` names the parameters, with the number of bins that do not determine them."""
+    identified = np.array([[place >= vague.get(name, 0) for name in NAMES] for place in range(bins)])
+    coords = {"parameter": NAMES, **({"q": ("q_bin", np.linspace(0.01, 0.1, bins))} if q else {})}
+    return xr.Dataset(
+        {
+            "verdict": ("q_bin", [verdict if not row.all() else "ok" for row in identified]),
+            "points": ("q_bin", np.full(bins, 50)),
+            "identified": (("q_bin", "parameter"), identified),
+            "contraction": (("q_bin", "parameter"), np.where(identified, 0.9, 0.3)),
+        },
+        coords,
+    )
+
+
+@pytest.mark.parametrize(
+    ("vague", "q", "expected"),
+    [
+        ({"beta": 4}, True, "beta (in 4 of 6 bins): fit them together, --set across.beta=shared"),
+        ({"rate": 3}, True, "rate (in 3 of 6 bins): fit them together, --set across.rate=diffusion"),
+        ({"rate": 6}, False, "rate (in 6 of 6 bins): fit them together, --set across.rate=shared"),
+        (
+            {"rate": 5, "beta": 6},
+            True,
+            "rate (in 5 of 6 bins) and beta (in 6 of 6 bins): fit them together, --set across.rate=diffusion "
+            "--set across.beta=shared",
+        ),
+    ],
+)
+def test_what_most_bins_do_not_determine_is_pooled(vague, q, expected):
+    assert advise_pooling(diagnostics(vague, q=q)) == f"single bins do not determine {expected}"
+
+
+def test_otherwise_nothing_is_advised():
+    assert advise_pooling(diagnostics({"beta": 2})) == ""
+    assert advise_pooling(diagnostics({"contrast": 6})) == ""
+    assert advise_pooling(diagnostics({"beta": 2}, bins=2)) == ""
+    assert advise_pooling(diagnostics({"beta": 6}, verdict="misfit")) == ""
