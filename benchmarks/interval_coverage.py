@@ -5,8 +5,9 @@
 
 The curves come from `photons.py`: speckle, Poisson counts, multi-tau correlation, errors as APS 8-ID states them, right
 and wrong by 10, so nothing of a likelihood. A row gives the share of bins whose central 50, 80 and 95 % interval holds
-the true rate, beta and contrast; a star marks a share outside the binomial 99 % limits. "advised" is where the checks lead a
-user: a bin that "scaled" calls a misfit takes the noise model named there, the others the one named for all bins, once.
+the true rate, beta and contrast; a star marks a share outside the binomial 99 % limits. "advised" is where the checks
+lead a user: a bin that "scaled" calls a misfit takes the noise model named there, the others the one named for all
+bins, once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Do bins without a signal cost more than healthy ones? `uv run python benchmarks/starved.py [--bins 128] [--noise ...]`
+"""Do bins without a signal cost more than healthy ones?
 
-Curves of `photons.py` with 1 photon per pixel and frame, and with so few that most delays see no pair, are fitted in one
-run with every noise model, each twice, of which the second is timed. A row gives wall milliseconds per bin, their
+`uv run python benchmarks/starved.py [--bins 128] [--counts 1 0.01 0.001] [--noise scaled ...]`
+
+Curves of `photons.py` with 1 photon per pixel and frame, and with so few that most delays see no pair, are fitted in
+one run with every noise model, each twice, of which the second is timed. A row gives wall milliseconds per bin, their
 ratio to healthy bins with the same noise model and to "scaled" on the same data, and the share of bins that converged.
 """
 

@@ -100,8 +100,8 @@ def of_all_bins(table: xr.Dataset, problem: Problem, curves: xr.Dataset) -> xr.D
 def of_dataset(
     diagnostics: xr.Dataset, verdicts: list[Verdict], noise: str, delays: bool, pooled: bool
 ) -> dict[str, Any]:
-    """What all bins together say about noise model, range of delays, priors and (unless they are pooled) pooling, and in
-    one line what to try. `verdicts` are those on the fitted bins."""
+    """What all bins together say about noise model, range of delays and priors, and in one line what to try. `verdicts`
+    are those on the fitted bins, `pooled` says whether they were fitted together."""
     refuted, found = advise_dataset(diagnostics, noise, delays)
     conflict = in_most_bins([verdict.conflicts for verdict in verdicts], len(verdicts))
     together = "" if refuted or pooled else advise_pooling(diagnostics)
