@@ -29,9 +29,6 @@ def kept_programs(tmp_path_factory):
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
     os.environ["BAYESFIT_CACHE"] = str(folder / "programs")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder / "jax")  # for the commands that tests run
-    jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 @pytest.fixture(scope="module", autouse=True)

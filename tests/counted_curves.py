@@ -20,7 +20,7 @@ FEW = 50.0  # expected pairs
 def numbered(tau, g2, counts):
     """Curves with the numbers of their counting, as pairs."""
     frames = 4.0 * tau[-1] / FRAME_TIME
-    numbers = {"counts": counts, "pixels": PIXELS, "frames": frames, "frame_time": FRAME_TIME}
+    numbers = {"counts": counts, "pixels": PIXELS, "frames": frames, "attrs": {"frame_time": FRAME_TIME}}
     return as_counted(bayesfit.curves(tau, g2, np.full(np.shape(g2), 0.1), **numbers))
 
 

@@ -14,6 +14,7 @@ import pytest
 import typer
 
 import bayesfit
+from bayesfit.api.automatic_noise import AUTO
 from bayesfit.cli.law import LAW_SETTINGS
 from bayesfit.cli.main import app
 from bayesfit.cli.show_result import units_of as _units
@@ -136,7 +137,7 @@ def test_commands_are_accepted(arguments, project):
 def check_run(given):
     names = ("model", "noise", "pipeline", "together")
     settings = load_settings(given["config"], given["set_"] or (), **{name: given[name] for name in names})
-    get_noise(settings.noise)
+    assert settings.noise == AUTO or get_noise(settings.noise)
     if isinstance(settings.model, str):
         bayesfit.get_model(settings.model)
     parse_across(settings.across, bayesfit.read("data/table_sim.csv"))

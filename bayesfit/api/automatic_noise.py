@@ -4,14 +4,13 @@ where the residuals of all bins refute that, the noise model that they ask for."
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from bayesfit.compute.errors import BayesfitWarning, InputError
+from bayesfit.compute.errors import InputError, warn
 from bayesfit.data.counting import as_counted, missing_numbers
 from bayesfit.data.curves import by_bin
 from bayesfit.modelling.model_choice import get_model
@@ -50,7 +49,7 @@ def first_noise(curves: xr.Dataset, model: Any, parameters: Iterable[str] = ()) 
     try:
         as_counted(by_bin(curves))
     except InputError as error:
-        warnings.warn(f"noise 'scaled' is fitted, photon pairs cannot be counted: {error}", BayesfitWarning, 3)
+        warn(f"noise 'scaled' is fitted, photon pairs cannot be counted: {error}")
         return Choice(SCALED.name, f"photon pairs cannot be counted: {error}")
     return Choice(PHOTONS.name, "the data state photons, pixels and frames")
 

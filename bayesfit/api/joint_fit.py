@@ -93,7 +93,7 @@ def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Out
 
     The warning about bins that are not independent points at the caller of `fit`, four stack frames up.
     """
-    dependent = warned_of(before.curves, stacklevel=4)
+    dependent = warned_of(before.curves)
     pooled = pooled.of_bins(places)
     with stop_on_signal() as stop:
         joint, found = _estimated(pooled, before, report, stop)

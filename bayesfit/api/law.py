@@ -7,7 +7,6 @@ no data are needed beside the draws; the law's parameters are sampled given thes
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from bayesfit.compute.errors import BayesfitWarning, InputError, SettingsError, nearest
+from bayesfit.compute.errors import InputError, SettingsError, nearest, warn
 from bayesfit.compute.kinds import expect_result
 from bayesfit.data.dependence import warned_of
 from bayesfit.diagnose.law_verdict import LawFit, judge, residuals_of
@@ -128,7 +127,7 @@ def _of_one(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
     """The law of one dataset."""
     with jax.enable_x64(True):
         bins = likelihoods(result, choices.parameter, choices.verdicts, choices.model)
-        dependent = warned_of(fitted_curves(result).isel(q_bin=bins.used), stacklevel=3)
+        dependent = warned_of(fitted_curves(result).isel(q_bin=bins.used))
         fitted = _fitted(bins, _delays(result), choices)
         residuals = residuals_of(fitted)
     verdict = judge(fitted, residuals)
@@ -164,7 +163,7 @@ def _of_series(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
     if not results:
         raise next(iter(refused.values()))
     for label, reason in refused.items():
-        warnings.warn(f"dataset {label} is left out: {reason}", BayesfitWarning, stacklevel=3)
+        warn(f"dataset {label} is left out: {reason}")
     whole = joined(list(results.values()), labels[list(results)])
     if refused:
         whole.attrs["datasets_left_out"] = ", ".join(refused)

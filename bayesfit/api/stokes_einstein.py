@@ -1,7 +1,6 @@
 """Stokes and Einstein: the hydrodynamic radius from a diffusion coefficient, or the viscosity from a known size."""
 
 import json
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +9,7 @@ import xarray as xr
 
 from bayesfit import InputError, SettingsError
 from bayesfit.api.hydrodynamics import WATER_RANGE, hydrodynamic_radius, viscosity_of_size, viscosity_of_water
-from bayesfit.compute.errors import BayesfitWarning, nearest
+from bayesfit.compute.errors import nearest, warn
 from bayesfit.compute.kinds import expect_result
 from bayesfit.result.datasets import is_series, joined, one_dataset
 from bayesfit.result.specimen import GivenQuantity, parse_quantity
@@ -194,9 +193,7 @@ def _check_size(radius: xr.DataArray) -> None:
     """Warn if the radius is too small for any particle."""
     made = radius.values[np.isfinite(radius.values)]
     if made.size and np.median(made) < SMALLEST:
-        warnings.warn(
+        warn(
             f"a hydrodynamic radius of {np.median(made):.2g} nm is less than an atom's: is the viscosity in Pa s (1 cP "
-            "is 0.001 Pa s), and q in 1/angstrom?",
-            BayesfitWarning,
-            stacklevel=3,
+            "is 0.001 Pa s), and q in 1/angstrom?"
         )

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable
+from pathlib import Path
+
+PACKAGE = str(Path(__file__).parents[1])
 
 
 class BayesfitError(Exception):
@@ -34,6 +38,11 @@ class BayesfitError(Exception):
 class BayesfitWarning(UserWarning):
     """Something that a user should look at although the work goes on, in one line. The command line prints no other
     warnings."""
+
+
+def warn(words: str) -> None:
+    """Warn the user, at the line of the user's own code that has called bayesfit."""
+    warnings.warn(words, BayesfitWarning, skip_file_prefixes=(PACKAGE,))
 
 
 class InputError(BayesfitError, ValueError):

@@ -24,7 +24,6 @@ The test does not see noise that varies more slowly than the spline, nor bins th
 
 from __future__ import annotations
 
-import warnings
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -36,7 +35,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import false_discovery_control, norm
 
-from bayesfit.compute.errors import BayesfitWarning
+from bayesfit.compute.errors import warn
 from bayesfit.data.curves import by_bin
 
 Array = np.ndarray
@@ -111,11 +110,11 @@ def dependence(curves: xr.Dataset) -> Dependence:
     return Dependence(found, _labels(data))
 
 
-def warned_of(curves: xr.Dataset, stacklevel: int) -> Dependence:
-    """As `dependence`, with a warning that names the bins; at a `stacklevel` of 1 it points at the caller."""
+def warned_of(curves: xr.Dataset) -> Dependence:
+    """As `dependence`, with a warning that names the bins."""
     found = dependence(curves)
     if found.words:
-        warnings.warn(found.words, BayesfitWarning, stacklevel=stacklevel + 1)
+        warn(found.words)
     return found
 
 

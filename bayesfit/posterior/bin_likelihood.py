@@ -7,7 +7,6 @@ fitted to the draws of the bin; the prior is the one that the result states.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float, Int
 
-from bayesfit.compute.errors import BayesfitWarning, InputError, SettingsError, nearest
+from bayesfit.compute.errors import InputError, SettingsError, nearest, warn
 from bayesfit.compute.kinds import expect_result
 from bayesfit.modelling.scatter import AnyArray
 from bayesfit.posterior import sinh_arcsinh as _sinh_arcsinh
@@ -141,11 +140,9 @@ def _warn_of(
     poor = distance > LARGEST_DISTANCE + 1.0 / np.sqrt(draws)
     if poor.any():
         worst_bin = int(np.argmax(distance))
-        warnings.warn(
+        warn(
             f"the draws of {poor.sum()} of {bins.size} bins are no sinh-arcsinh normal (bin {bins[worst_bin]}: "
-            f"Kolmogorov-Smirnov distance {distance[worst_bin]:.2f}); leave such bins out",
-            BayesfitWarning,
-            stacklevel=3,
+            f"Kolmogorov-Smirnov distance {distance[worst_bin]:.2f}); leave such bins out"
         )
 
 
