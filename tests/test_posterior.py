@@ -122,6 +122,7 @@ NOISE_COORDINATES = {  # middle and spread of each, where the data of `dataset` 
     "speckle_time": (0.0, 1.5),
     "speckle_share": (0.0, 1.5),
     "error_freedom": (2.0, 0.5),
+    "dispersion": (0.0, 0.5),
 }
 
 

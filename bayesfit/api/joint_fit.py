@@ -89,10 +89,7 @@ def check_included(include: tuple[str, ...]) -> None:
 
 
 def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Outcome, report: Report) -> Outcome:
-    """Estimate every bin by itself, then sample all bins together. `places` are their indices in the dataset.
-
-    The warning about bins that are not independent points at the caller of `fit`, four stack frames up.
-    """
+    """Estimate every bin by itself, then sample all bins together. `places` are their indices in the dataset."""
     dependent = warned_of(before.curves)
     pooled = pooled.of_bins(places)
     with stop_on_signal() as stop:

@@ -57,9 +57,10 @@ class NeighbourWhitening(NamedTuple):
         """Columns in coordinates where the noise is independent and of unit variance."""
         return whitening_matrix(self.weights) @ columns
 
-    def whiten_each(self, columns: tuple[Float[Array, " tau"], ...]) -> tuple[Float[Array, " tau"], ...]:
-        """The same for a few columns, one by one, so that no derivative is taken of data."""
-        return tuple(banded(column, self.weights) for column in columns)
+    def whiten_each(self, bin: Any, columns: tuple[Float[Array, " tau"], ...]) -> tuple[Float[Array, " tau"], ...]:
+        """The same for a few columns, one by one, so that no derivative is taken of data; 0 where points are not
+        valid."""
+        return tuple(jnp.where(bin.valid, banded(column, self.weights), 0.0) for column in columns)
 
     def log_volume(self, bin: Any) -> Float[Array, ""]:
         """Log determinant of the map from white residuals to the correlated ones of the valid points."""

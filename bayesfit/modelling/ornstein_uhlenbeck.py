@@ -42,9 +42,9 @@ class OrnsteinUhlenbeck(NamedTuple):
         _, off = jax.lax.scan(step, start, (columns, self.loading, self.memory, self.gain))
         return off * self.innovation[:, None] ** -0.5
 
-    def whiten_each(self, columns: tuple[OfDelays, ...]) -> tuple[OfDelays, ...]:
-        """The same for a few columns, in one pass."""
-        white = self.whiten(jnp.stack(columns, axis=-1))
+    def whiten_each(self, bin: Any, columns: tuple[OfDelays, ...]) -> tuple[OfDelays, ...]:
+        """The same for a few columns, in one pass; 0 where points are not valid."""
+        white = jnp.where(bin.valid[:, None], self.whiten(jnp.stack(columns, axis=-1)), 0.0)
         return tuple(white[:, place] for place in range(len(columns)))
 
     def log_volume(self, bin: Any) -> Float[Array, ""]:

@@ -55,8 +55,8 @@ class Correlation(Protocol):
         """Columns in coordinates where the noise is independent and of unit variance."""
         ...
 
-    def whiten_each(self, columns: tuple[OfDelays, ...]) -> tuple[OfDelays, ...]:
-        """The same for a few columns, of which some may be data."""
+    def whiten_each(self, bin: Points, columns: tuple[OfDelays, ...]) -> tuple[OfDelays, ...]:
+        """The same for a few columns, of which some may be data; 0 where points are not valid."""
         ...
 
     def color(self, white: OfDelays) -> OfDelays:
@@ -118,7 +118,7 @@ class Scatter(NamedTuple):
             columns = tuple(column / self.relative for column in columns)
         if self.correlation is None:
             return columns
-        return tuple(jnp.where(bin.valid, white, 0.0) for white in self.correlation.whiten_each(columns))
+        return self.correlation.whiten_each(bin, columns)
 
     def color(self, white: OfDelays) -> OfDelays:
         """The column that `whiten` turns into this white one: its inverse."""
