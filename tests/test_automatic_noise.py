@@ -42,7 +42,7 @@ def test_a_parameter_that_the_user_names_says_which_noise_is_meant():
 
 
 def test_numbers_that_contradict_the_data_are_called():
-    data, _ = counted(0.002, bins=3)
+    data, _ = counted(0.001, bins=3)
     with pytest.warns(BayesfitWarning, match="noise 'scaled' is fitted, photon pairs cannot be counted"):
         choice = first_noise(data.assign(counts=0.8 * data.counts), MODEL)
     assert choice.noise == "scaled"
