@@ -22,6 +22,7 @@ from uniformity import p_value
 
 import bayesfit
 from bayesfit.compute.errors import InputError, SettingsError
+from bayesfit.data.dependence import Dependence
 from bayesfit.diagnose.law_verdict import LawFit, judge, residuals_of
 from bayesfit.modelling.laws import LAWS, Law, get_law
 from bayesfit.posterior import sinh_arcsinh as _sinh_arcsinh
@@ -344,7 +345,7 @@ def follows(law, x, width, scatter, q=Q):
     bins = Bins(np.arange(q.size), q, np.full(q.size, "", object), None, True, normals(x, width), None)
     common = samples | ({"scatter": spread} if scatter else {})
     fitted = LawFit(get_law(law), "rate", bins, tuple(samples), common, spread, stats, prior, values)
-    return fitted, judge(fitted, residuals_of(fitted))
+    return fitted, judge(fitted, residuals_of(fitted), Dependence(np.zeros((q.size, q.size)), []))
 
 
 @pytest.mark.parametrize("scatter", [False, True])

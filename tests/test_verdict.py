@@ -9,7 +9,7 @@ import bayesfit
 from bayesfit.diagnose.contraction import contraction
 from bayesfit.diagnose.findings import Findings
 from bayesfit.diagnose.modes import two_modes, valley
-from bayesfit.diagnose.rules import RULES, VERDICTS
+from bayesfit.diagnose.rules import RULES, VERDICTS, Case, weigh
 from bayesfit.diagnose.verdict import NUMBERS, judge, unusable
 from bayesfit.sample.convergence import worst
 from bayesfit.sample.draws import FEWEST_DRAWS
@@ -202,8 +202,27 @@ def test_each_rule(case):
 
 
 def test_every_verdict_is_met():
-    assert {name for _, name, _ in CASES.values()} | {"unusable_data"} == set(VERDICTS)
+    assert {name for _, name, _ in CASES.values()} | {"unusable_data", "approximate"} == set(VERDICTS)
     assert {rule.verdict for rule in RULES} | {"ok"} == set(VERDICTS)
+
+
+def test_bins_that_depend_on_each_other():
+    """They are named in any case, and are a misfit where they make intervals too narrow."""
+    case = Case(dependent="bins 1, 2 (correlation 0.9)", contractions={"D": 0.1})
+    assert weigh(replace(case, contractions={}))[0] == "ok"
+    assert weigh(replace(case, contractions={}))[1].endswith("; bins 1, 2 (correlation 0.9)")
+    assert weigh(replace(case, too_narrow=1.3)) == (
+        "misfit",
+        "bins 1, 2 (correlation 0.9); the data hardly narrow the prior: D (contraction 0.10)",
+    )
+    name, reason = weigh(replace(case, too_narrow=1.3, r_hat=1.5))
+    assert name == "poor_mixing"
+    assert "bins 1, 2" in reason
+
+
+def test_draws_of_an_approximation_are_nothing_else():
+    assert weigh(Case(approximate="a quick look", r_hat=2.0, ess_bulk=3.0))[0] == "approximate"
+    assert weigh(Case(approximate="a quick look")) == ("approximate", "a quick look")
 
 
 def test_unusable():

@@ -130,9 +130,7 @@ def _of_one(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
         dependent = warned_of(fitted_curves(result).isel(q_bin=bins.used))
         fitted = _fitted(bins, _delays(result), choices)
         residuals = residuals_of(fitted)
-    verdict = judge(fitted, residuals)
-    name, reason = dependent.judged(verdict.name, verdict.reason)
-    verdict = verdict._replace(name=name, reason=reason)
+    verdict = judge(fitted, residuals, dependent)
     settings = choices.settings | ({"correlated_bins": dependent.words} if dependent.words else {})
     return law_result(result, fitted, residuals, verdict, settings)
 

@@ -48,7 +48,6 @@ NEIGHBOURS = 8  # on either side, from which the size of the noise is estimated
 LAGS = 10
 LARGEST = 4.5  # typical sizes at which noise is cut off, so that no single point decides
 LEAST_NOISE = 1e-4  # in units of the curve's range; less than that may be the error of the spline itself
-TOO_NARROW = 1.1  # factor from which on intervals of what all bins have in common are not to be trusted
 SHOWN = 4  # groups that a message names
 
 
@@ -82,15 +81,6 @@ class Dependence(NamedTuple):
             f"the noise of {', '.join(named)}{more} is not independent, so that intervals of what bins have in common "
             f"are too narrow, about {self.too_narrow:.2g} times; keep one of each group, or average it"
         )
-
-    def judged(self, verdict: str, reason: str) -> tuple[str, str]:
-        """The verdict and reason on what bins have in common, from those that assume independence: a misfit if
-        intervals are too narrow by the factor `TOO_NARROW` or more. The reason names the bins in any case."""
-        if not self.words:
-            return verdict, reason
-        if verdict in ("ok", "not_identified") and self.too_narrow > TOO_NARROW:
-            return "misfit", self.words if verdict == "ok" else f"{self.words}; {reason}"
-        return verdict, f"{reason}; {self.words}"
 
     def _named(self, own: Array) -> str:
         found = self.correlation[np.ix_(own, own)]

@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Float
 from scipy import stats
 
+from bayesfit.data.dependence import Dependence
 from bayesfit.diagnose.contraction import contraction, prior_quantiles
 from bayesfit.diagnose.pooling_check import Checked, pooling_refuted
 from bayesfit.diagnose.prior_conflict import conflicts
@@ -38,7 +39,7 @@ class Common:
     `draws`: variables (chain, draw), or (chain, draw, group), of which the worst group counts; `prior`: parameter name
     to prior draws; `tails`: parameter name to the prior's probability of a value as far out; `checked`: how each
     pooling fares; `bins`: the diagnostics of the fitted bins, with their labels q_bin; `sample_stats`: the statistics
-    of the chains.
+    of the chains; `dependence`: which bins are not independent of each other.
     """
 
     draws: xr.Dataset
@@ -47,6 +48,7 @@ class Common:
     checked: list[Checked]
     bins: xr.Dataset
     sample_stats: xr.Dataset
+    dependence: Dependence
 
     @property
     def names(self) -> list[str]:
@@ -157,6 +159,8 @@ def _case(common: Common, group: xr.Dataset, disputed: tuple[str, ...]) -> Case:
         misfits=tuple(_misfits(common)),
         conflicts=disputed,
         contractions={name: value for name, value in contractions if not name.endswith(SCALES)},
+        dependent=common.dependence.words,
+        too_narrow=common.dependence.too_narrow,
     )
 
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from bayesfit.data.dependence import Dependence
 from bayesfit.diagnose.contraction import contraction, prior_quantiles
 from bayesfit.diagnose.interval import central_interval
 from bayesfit.diagnose.residual_checks import numbers_of, refuted
@@ -106,8 +107,8 @@ def _log_at(x: Float[np.ndarray, "bin point"], likelihood: Likelihood) -> Float[
     return np.asarray(jax.vmap(jax.vmap(log_likelihood, (0, None)))(x, likelihood))
 
 
-def judge(fit: LawFit, residuals: Residuals) -> LawVerdict:
-    """The verdict on the law."""
+def judge(fit: LawFit, residuals: Residuals, dependence: Dependence) -> LawVerdict:
+    """The verdict on the law; `dependence` says which bins are not independent of each other."""
     bins, residual = fit.bins, residuals.checked
     convergence = _convergence(fit)
     numbers = numbers_of(residual, len(fit.sites) + ("scatter" in fit.samples), bins.q[bins.used])
@@ -124,6 +125,8 @@ def judge(fit: LawFit, residuals: Residuals) -> LawVerdict:
         divergences=int(convergence["divergences"]),
         misfits=(misfit,) if misfit else (),
         contractions=contractions,
+        dependent=dependence.words,
+        too_narrow=dependence.too_narrow,
     )
     name, reason = weigh(case)
     if fit.scatter is not None:

@@ -15,6 +15,7 @@ import numpy as np
 from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ACCEPTED, LEAST_ESS
 
 LEAST_CONTRACTION = 0.75
+TOO_NARROW = 1.1  # factor from which on intervals of what all bins have in common are not to be trusted
 LEAST_P = 5e-3  # p-value of a check, below which it has failed
 
 VERDICTS = {
@@ -26,6 +27,7 @@ VERDICTS = {
     "misfit": "curve and noise model together do not describe the data",
     "unusable_data": "too few valid points",
     "interrupted": "stopped before all draws were made",
+    "approximate": "drawn from a variational fit, not sampled",
 }
 
 
@@ -46,7 +48,9 @@ class Case:
     lowest seen, with its `largest_excess`, and whether all potentials are finite; `misfits`, `conflicts`: in words,
     what does not fit, and which parameters are in conflict with their priors; `contractions`: parameter name to
     contraction; `limits`: parameter name to the limit that the data set, in words; `modes`: in words, where mixed
-    chains have two modes.
+    chains have two modes; `dependent`: in words, which bins are not independent of each other; `too_narrow`: the
+    factor by which intervals are too narrow therefore; `approximate`: in words, that draws are those of an
+    approximation.
     """
 
     points: int = 1
@@ -70,6 +74,9 @@ class Case:
     contractions: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
     modes: str = ""
+    dependent: str = ""
+    too_narrow: float = 1.0
+    approximate: str = ""
 
     @property
     def ess(self) -> float:
@@ -111,6 +118,7 @@ def _large_r_hat(case: Case) -> str:
 
 
 RULES = (
+    Rule("approximate", lambda c: bool(c.approximate), lambda c: c.approximate),
     Rule("unusable_data", lambda c: c.points < max(c.needed, 1), _too_few_points),
     Rule("interrupted", lambda c: c.made < c.wanted, lambda c: f"{c.made} of {c.wanted} draws were made"),
     Rule("multimodal", lambda c: not c.mixed and c.separate, _large_r_hat),
@@ -133,6 +141,7 @@ RULES = (
     ),
     Rule("misfit", lambda c: bool(c.misfits), lambda c: "; ".join(c.misfits)),
     Rule("prior_conflict", lambda c: bool(c.conflicts), lambda c: "; ".join(c.conflicts)),
+    Rule("misfit", lambda c: bool(c.dependent) and c.too_narrow > TOO_NARROW, lambda c: c.dependent),
     Rule(
         "not_identified",
         lambda c: bool(c.hardly_narrowed),
@@ -145,6 +154,7 @@ RULES = (
 def weigh(case: Case) -> tuple[str, str]:
     """The verdict on a case, "ok" where no rule applies, and its reason."""
     found = [rule for rule in RULES if rule.applies(case)]
-    if not found:
-        return "ok", case.convergence
-    return found[0].verdict, "; ".join(rule.words(case) for rule in found)
+    words = [rule.words(case) for rule in found] or [case.convergence]
+    if case.dependent and case.dependent not in words:  # they are named also where they matter little
+        words.append(case.dependent)
+    return found[0].verdict if found else "ok", "; ".join(words)

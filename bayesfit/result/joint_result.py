@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import xarray as xr
 from bayesfit.diagnose.joint_verdict import Common, judge
 from bayesfit.diagnose.outcome import Outcome, Together
 from bayesfit.diagnose.pooling_check import Checked, Fit, check_pooling
+from bayesfit.diagnose.rules import Case, weigh
 from bayesfit.modelling.laws import Law
 from bayesfit.posterior.joint import Joint, compiled
 from bayesfit.posterior.joint_prior import prior_draws, prior_tails
@@ -42,13 +44,14 @@ def with_common(groups: Groups, outcome: Outcome) -> Groups:
     bins = bins.assign(independence_accepted=xr.full_like(bins.independence_accepted, np.nan))  # NumPyro makes none
     labelled = bins.assign_coords(q_bin=outcome.curves.q_bin)
     tails = _tails(together.joint, together.draws)
-    across = judge(Common(common, prior, tails, checked, labelled, groups["sample_stats"]))
-    across, bins = _as_approximate(across, bins, together.pareto_k) if together.pareto_k is not None else (across, bins)
+    across = judge(Common(common, prior, tails, checked, labelled, groups["sample_stats"], together.dependence))
+    if together.pareto_k is not None:
+        across, bins = _as_approximate(across, bins, together)
     own = posterior.drop_vars([name for name in common.data_vars if name in posterior])
     return groups | {
         "posterior": own.merge(common, combine_attrs="no_conflicts"),
         "diagnostics": bins,
-        "across": _with_dependence(across, together),
+        "across": across,
         "law_curve": _curves(checked, units),
         "law_residuals": _residuals(checked, units),
     }
@@ -68,22 +71,17 @@ def attributes_of(together: Together) -> dict[str, str]:
     return attrs | ({"correlated_bins": together.dependence.words} if together.dependence.words else {})
 
 
-def _with_dependence(across: xr.Dataset, together: Together) -> xr.Dataset:
-    """The verdict and reason on the whole, with those bins named that are not independent of each other."""
-    if not together.dependence.words:
-        return across
-    verdict, reason = together.dependence.judged(str(across.joint_verdict.item()), str(across.joint_reason.item()))
-    return across.assign(joint_verdict=verdict, joint_reason=reason)
-
-
-def _as_approximate(across: xr.Dataset, bins: xr.Dataset, k: float) -> tuple[xr.Dataset, xr.Dataset]:
-    """Group `across` and the bins' diagnostics of a variational fit: every verdict says "approximate", and no number of
-    convergence is stated."""
+def _as_approximate(across: xr.Dataset, bins: xr.Dataset, together: Together) -> tuple[xr.Dataset, xr.Dataset]:
+    """Group `across` and the bins' diagnostics of a variational fit, of which no number of convergence is stated."""
+    k = together.pareto_k
+    assert k is not None
     trust = "its means may be used" if k <= LARGEST_K else "do not use it"
-    reason = f"a quick look by variational inference, not sampled; Pareto k {k:.2f}: {trust}"
-    bins = bins.assign(verdict=xr.full_like(bins.verdict, "approximate"), reason=xr.full_like(bins.reason, reason))
-    across = across.assign(pareto_k=k, joint_verdict="approximate", joint_reason=reason)
-    across["verdict"], across["reason"] = xr.full_like(across.verdict, "approximate"), xr.full_like(across.reason, "")
+    case = Case(approximate=f"a quick look by variational inference, not sampled; Pareto k {k:.2f}: {trust}")
+    verdict, reason = weigh(case)
+    bins = bins.assign(verdict=xr.full_like(bins.verdict, verdict), reason=xr.full_like(bins.reason, reason))
+    whole, words = weigh(replace(case, dependent=together.dependence.words, too_narrow=together.dependence.too_narrow))
+    across = across.assign(pareto_k=k, joint_verdict=whole, joint_reason=words)
+    across["verdict"], across["reason"] = xr.full_like(across.verdict, verdict), xr.full_like(across.reason, "")
     return across.assign({name: np.nan * across[name] for name in ("r_hat", "ess_bulk", "ess_tail")}), bins
 
 
