@@ -58,5 +58,5 @@ def simulated():
 
 @pytest.fixture(scope="session")
 def fitted(simulated):
-    """The default fit of the simulated bins."""
-    return bayesfit.fit(simulated[0], seed=1)
+    """The fit of the simulated bins."""
+    return bayesfit.fit(simulated[0], noise="scaled", seed=1)

@@ -134,7 +134,7 @@ def as_curves(q, g2, g2_err, above=0.0):
 @pytest.fixture(scope="module")
 def afterpulsing():
     data = light_scattering()
-    return data, bayesfit.fit(as_curves(*data), "single_exponential", draws=300)
+    return data, bayesfit.fit(as_curves(*data), "single_exponential", noise="scaled", draws=300)
 
 
 def test_first_delays_that_are_off_are_named(afterpulsing):
@@ -171,7 +171,7 @@ def test_first_delays_that_are_off_are_named_from_a_file(afterpulsing, tmp_path)
 def test_the_range_helps(afterpulsing):
     data, result = afterpulsing
     above = result["diagnostics"].attrs["tau_min_to_try"]
-    found = bayesfit.fit(as_curves(*data, above=above), "single_exponential", draws=300)["diagnostics"]
+    found = bayesfit.fit(as_curves(*data, above=above), "single_exponential", noise="scaled", draws=300)["diagnostics"]
     assert (found.verdict == "ok").all(), found.reason.values
 
 
@@ -180,7 +180,7 @@ def test_other_misfits_are_no_matter_of_the_first_delays():
     q, g2, g2_err = light_scattering(2, afterpulsing=0.0)
     g2[0] += 0.4 * np.exp(-2 * 4e4 * TAU)
     g2[1, 12] += 0.1
-    found = bayesfit.fit(as_curves(q, g2, g2_err), "single_exponential", draws=300)["diagnostics"]
+    found = bayesfit.fit(as_curves(q, g2, g2_err), "single_exponential", noise="scaled", draws=300)["diagnostics"]
     assert (found.verdict == "misfit").all()
     assert (found.tau_min_to_try == 0).all()
     assert found.noise_to_try.values[1] == "robust"

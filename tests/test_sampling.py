@@ -420,7 +420,7 @@ def test_simulation_based_calibration():
 def test_no_bin_is_given_up_before_its_time():
     """A bin that misses its target has been through every attempt, and then to the longest chains."""
     setting = Setting("stretched_exponential", "robust")
-    found = bayesfit.fit(simulate(setting, 24, [3]).data, **setting.options)["diagnostics"]
+    found = bayesfit.fit(simulate(setting, 12, [3]).data, **setting.options)["diagnostics"]
     missed = (found.verdict == "poor_mixing").values
     assert (found.thin.values[~missed] > 1).any()
     assert missed.mean() < 0.15

@@ -299,7 +299,7 @@ def planted():
         contrast_prior="TruncatedNormal(0.15, 0.2, low=0)",
         baseline_prior="Normal(1, 0.1)",
     )
-    result = bayesfit.fit(data, draws=1000)
+    result = bayesfit.fit(data, noise="scaled", draws=1000)
     found = result["diagnostics"]
     return dict(zip(curves, zip(found.verdict.values, found.reason.values, strict=True), strict=True))
 
