@@ -567,7 +567,7 @@ def test_light_scattering_at_thirteen_angles(shared_data):
         contrast_prior=read[0].attrs["contrast_prior"],
         baseline_prior=read[0].attrs["baseline_prior"],
     )
-    result = bayesfit.fit(whole, "cumulant", draws=100, target_ess=0, seed=1)
+    result = bayesfit.fit(whole, "cumulant", noise="scaled", draws=100, target_ess=0, seed=1)
     converged = ("ok", "misfit", "not_identified", "poor_mixing")
     fit = bayesfit.law(result, "power_law", verdicts=converged, seed=1)
     posterior, bins = fit["posterior"], fit["bins"]
