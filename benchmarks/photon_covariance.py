@@ -11,7 +11,8 @@ import time
 import numpy as np
 from photons import Truth, multitau, multitau_delays, normalised, photographs, spectrum
 
-from bayesfit.data.counting import Detection
+from bayesfit.data.counting import Counting
+from bayesfit.modelling.lag_sums import lag_grid
 from bayesfit.modelling.photon_covariance import speckle_covariance
 
 FRAMES, DPL = 2048, 8
@@ -42,9 +43,10 @@ def expected(setting: tuple) -> np.ndarray:
     """Theory's covariance (tau, tau), with the counting of pairs."""
     rate, beta, contrast, counts, pixels = setting
     lags, summed = (array.astype(float) for array in multitau_delays(FRAMES // 8, DPL))
-    detection = Detection(counts, pixels, FRAMES, 1.0, lags, summed)
-    mean, covariance = speckle_covariance(lambda lag: np.exp(-2 * (rate * np.abs(lag)) ** beta), contrast, detection)
-    return covariance + np.diag(mean / detection.pairs)
+    known = Counting(np.array([counts]), np.array([float(pixels)]), float(FRAMES), 1.0, 1.0, lags, summed)
+    decay = np.exp(-2 * (rate * lag_grid(FRAMES)) ** beta)
+    (mean,), (covariance,) = speckle_covariance(decay[:, None], np.array([contrast]), known)
+    return covariance + np.diag(mean / known.pairs[0])
 
 
 def main() -> None:

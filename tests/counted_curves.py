@@ -10,6 +10,7 @@ from scipy import optimize, special, stats
 
 import bayesfit
 from bayesfit.data.counting import Counting, as_counted
+from bayesfit.modelling.lag_sums import lag_grid
 from bayesfit.modelling.photon_covariance import speckle_covariance
 
 PIXELS, FRAME_TIME = 64.0, 1e-3
@@ -31,11 +32,13 @@ def draw_counts(count, rng):
 
 def correlation(tau, counts, shape, values):
     """R of a bin: covariance over that of counted pairs alone, with the mean about 1."""
-    detection = Counting.of(numbered(tau, np.ones((1, tau.size)), counts)).bin(0)
-    decay, covariance = speckle_covariance(lambda lag: shape(np.abs(lag) * FRAME_TIME), values["contrast"], detection)
-    size = np.sqrt(detection.pairs / decay)
+    counting = Counting.of(numbered(tau, np.ones((1, tau.size)), counts))
+    decay, contrast = shape(lag_grid(counting.frames) * FRAME_TIME), np.array([values["contrast"]])
+    (mean,), (covariance,) = speckle_covariance(decay[:, None], contrast, counting)
+    (pairs,) = counting.pairs
+    size = np.sqrt(pairs / mean)
     eigenvalues, vectors = np.linalg.eigh(covariance * size[:, None] * size)
-    return np.eye(tau.size) + (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T, detection.pairs
+    return np.eye(tau.size) + (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T, pairs
 
 
 def deviance(n, mu):

@@ -11,9 +11,10 @@ from test_photons import photons as simulator
 
 import bayesfit
 from bayesfit.data import counting
-from bayesfit.data.counting import Counting, Detection
+from bayesfit.data.counting import Counting
 from bayesfit.modelling import neighbour_whitening, photon_layout
 from bayesfit.modelling import photons as noise
+from bayesfit.modelling.lag_sums import LagSums, at, extended, lag_grid, places_of
 from bayesfit.modelling.photon_covariance import speckle_covariance
 from bayesfit.modelling.scatter import Observed
 from bayesfit.posterior.coordinates import Override
@@ -30,17 +31,23 @@ def curves(g2=None, **changes):
     return bayesfit.curves(LAGS * 1e-3, g2, np.full(np.shape(g2), 0.1), **{**NUMBERS, **changes})
 
 
+def one_bin(counts, pixels, frames, lags, summed):
+    """What was counted in one bin, in frames of 1 s."""
+    numbers = np.array([counts]), np.array([float(pixels)]), float(frames), 1.0, 1.0
+    return counting.Counting(*numbers, np.asarray(lags, float), np.asarray(summed, float))
+
+
 # ---- the numbers
 
 
 def test_expected_pairs():
     """By hand, and their mean number in counted photons without correlations."""
-    detection = Detection(0.1, 64.0, 4096.0, 3.0, LAGS.astype(float), SUMMED.astype(float))
-    np.testing.assert_allclose(detection.pairs[[0, 16]], [3 * 64 * 4095 * 0.01, 3 * 64 * 2 * (4096 - 18) * 0.01])
+    (expected,) = replace(one_bin(0.1, 64, 4096, LAGS, SUMMED), repeats=3.0).pairs
+    np.testing.assert_allclose(expected[[0, 16]], [3 * 64 * 4095 * 0.01, 3 * 64 * 2 * (4096 - 18) * 0.01])
     seen = np.random.default_rng(1).poisson(0.1, (64, 4096))
     products, _, _ = simulator.multitau(seen, LAGS, SUMMED)
     pairs = products.sum(axis=1) * SUMMED**2 * (4096 // SUMMED - LAGS // SUMMED)
-    np.testing.assert_allclose(pairs, detection.pairs / 3, atol=6 * np.sqrt(detection.pairs.max()))
+    np.testing.assert_allclose(pairs, expected / 3, atol=6 * np.sqrt(expected.max()))
 
 
 @pytest.mark.parametrize("dpl", [4, 8, 16])
@@ -92,7 +99,7 @@ def test_counting_needs_all_numbers(name):
 def rare(counts=0.003):
     """Poisson pairs of two bins of 10 pixels; so few are expected that some delays saw none."""
     rng = np.random.default_rng(3)
-    pairs = Detection(counts, 10.0, 4096.0, 1.0, LAGS.astype(float), SUMMED.astype(float)).pairs
+    (pairs,) = one_bin(counts, 10, 4096, LAGS, SUMMED).pairs
     g2 = rng.poisson(1.1 * pairs, (2, LAGS.size)) / pairs
     return bayesfit.curves(LAGS * 1e-3, g2, np.where(g2 > 0, 0.1, 0.0), counts=counts, pixels=10, frames=4096)
 
@@ -156,7 +163,8 @@ def bin_of(pairs, n, correlation=None, dispersion=1.0):
     pairs, n, valid, root = np.asarray(pairs, float), np.asarray(n, float), np.ones(len(pairs), bool), np.sqrt(pairs)
     layout = photon_layout.uncorrelated(pairs[None], n[None], valid[None])[0]
     if correlation is not None:
-        layout = photon_layout.with_theory(layout, correlation, valid, np.zeros(len(pairs)))
+        some = correlation[None], valid[None], np.zeros((1, len(pairs)))
+        (layout,) = photon_layout.with_theory(layout[None], *some)
     bin = jax.tree.map(jnp.asarray, Bin(np.ones(len(pairs)), n / root, root, valid, layout, 0.0, {}, {}))
     return bin, noise.scatter_of(dispersion, bin.layout)
 
@@ -180,9 +188,9 @@ def test_likelihood_is_poissons_where_only_pairs_matter():
 
 def correlated():
     """R of a bin with many photons, and its pairs and mean."""
-    detection = Detection(1.0, 1e3, 1e5, 1.0, LAGS[:40].astype(float), SUMMED[:40].astype(float))
-    mean, covariance = speckle_covariance(lambda lag: np.exp(-0.02 * np.abs(lag)), 0.2, detection)
-    return photon_layout.residual_correlation(mean, covariance, detection.pairs), detection.pairs, mean
+    known = one_bin(1.0, 1e3, 1e5, LAGS[:40], SUMMED[:40])
+    mean, covariance = speckle_covariance(np.exp(-0.02 * lag_grid(1e5))[:, None], np.array([0.2]), known)
+    return photon_layout.residual_correlation(mean, covariance, known.pairs)[0], known.pairs[0], mean[0]
 
 
 def unit(matrix):
@@ -207,7 +215,7 @@ def test_whitening_is_that_of_the_whole_matrix_within_the_band():
     matrix, _, _ = correlated()
     size = neighbour_whitening.BAND + 1
     matrix = unit(matrix[:size, :size])
-    weights = neighbour_whitening.neighbour_weights(matrix, np.ones(size, bool))
+    (weights,) = neighbour_whitening.neighbour_weights(matrix[None], np.ones((1, size), bool))
     with jax.enable_x64(True):
         dense = np.asarray(neighbour_whitening.whitening_matrix(jnp.asarray(weights)))
     np.testing.assert_allclose(dense, np.linalg.inv(np.linalg.cholesky(matrix)), atol=1e-9)
@@ -216,7 +224,7 @@ def test_whitening_is_that_of_the_whole_matrix_within_the_band():
 def test_points_that_are_not_valid_are_left_out_of_the_whitening():
     matrix, pairs, _ = correlated()
     valid = np.arange(pairs.size) % 7 != 3
-    weights = neighbour_whitening.neighbour_weights(unit(matrix), valid)
+    (weights,) = neighbour_whitening.neighbour_weights(unit(matrix)[None], valid[None])
     with jax.enable_x64(True):
         root = np.asarray(neighbour_whitening.whitening_matrix(jnp.asarray(weights)))[np.ix_(valid, valid)]
     white = root @ unit(matrix)[np.ix_(valid, valid)] @ root.T
@@ -228,7 +236,7 @@ def test_whitening_is_the_same_however_it_is_computed():
     """As a sum along the band, as a matrix, in NumPy; its derivative, and what undoes it."""
     matrix, pairs, _ = correlated()
     valid = np.arange(pairs.size) % 7 != 3
-    weights = neighbour_whitening.neighbour_weights(unit(matrix), valid)
+    (weights,) = neighbour_whitening.neighbour_weights(unit(matrix)[None], valid[None])
     x = np.where(valid, np.random.default_rng(2).standard_normal(valid.size), 0.0)
     with jax.enable_x64(True):
         dense = np.asarray(neighbour_whitening.whitening_matrix(jnp.asarray(weights)))
@@ -361,9 +369,10 @@ def test_covariance_is_that_of_simulated_curves(rate, beta, contrast, counts):
         return simulator.normalised(*simulator.multitau(seen, lags, summed))[0]
 
     found = np.array([curve() for _ in range(simulations)])
-    detection = Detection(counts, pixels, frames, 1.0, lags.astype(float), summed.astype(float))
-    mean, covariance = speckle_covariance(lambda lag: np.exp(-2 * (rate * np.abs(lag)) ** beta), contrast, detection)
-    covariance += np.diag(mean / detection.pairs)
+    known = one_bin(counts, pixels, frames, lags, summed)
+    decay = np.exp(-2 * (rate * lag_grid(frames)) ** beta)
+    (mean,), (covariance,) = speckle_covariance(decay[:, None], np.array([contrast]), known)
+    covariance += np.diag(mean / known.pairs[0])
     sd = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose(sd, found.std(axis=0, ddof=1), rtol=0.1)
     difference = np.corrcoef(found.T) - covariance / np.outer(sd, sd)
@@ -372,19 +381,27 @@ def test_covariance_is_that_of_simulated_curves(rate, beta, contrast, counts):
 
 
 def test_sums_over_shifts():
-    """Of an exponential decay they are known."""
-    from bayesfit.modelling.photon_covariance import Sums
+    """Of an exponential decay, frame by frame."""
+    rate, frames = 0.02, 2000
+    sums, lags = LagSums(float(frames)), np.array([1.0, 7.0, 50.0])
+    squared = extended(np.exp(-2 * rate * sums.grid)[:, None])
+    shifts = np.arange(-frames, frames + 1)
 
-    rate = 0.02
-    sums = Sums(lambda lag: np.exp(-2 * rate * np.abs(lag)), 4000.0)
-    assert sums.total == pytest.approx(1 / np.tanh(rate), rel=0.01)
-    for lag in (1.0, 7.0, 50.0):
-        shifts = np.arange(-4000, 4001)
-        field = np.exp(-rate * np.abs(shifts)), np.exp(-rate * np.abs(shifts + lag))
-        assert sums.of_fields(lag) == pytest.approx(np.sum(field[0] * field[1]), rel=0.01)
-        assert sums.of_squares(lag) == pytest.approx(np.sum(field[0] ** 2 * field[1] ** 2), rel=0.01)
-    j, k = np.array([1.0, 3.0, 20.0]), np.array([1.0, 10.0, 25.0])
-    for found, a, b in zip(sums.crossed(j, k), j, k, strict=True):
-        parts = (shifts, shifts - a, shifts + b - a, shifts + b)
-        exact = np.sum(np.prod([np.exp(-rate * np.abs(part)) for part in parts], axis=0))
-        assert found == pytest.approx(exact, rel=0.01)
+    def seen(middle):
+        """How often each shift is, of those about this middle."""
+        return np.maximum(1 - np.abs(shifts - middle) / frames, 0)
+
+    def field(shift):
+        return np.exp(-rate * np.abs(shift))
+
+    assert sums.total(squared)[0] == pytest.approx(np.sum(seen(0) * field(shifts) ** 2), rel=0.01)
+    for power, table in ((1, np.sqrt(squared)), (2, squared)):
+        found = at(sums.convolved(table), places_of(sums.grid, lags))[:, 0]
+        exact = [np.sum(seen(-lag / 2) * (field(shifts) * field(shifts + lag)) ** power) for lag in lags]
+        np.testing.assert_allclose(found, exact, rtol=0.01)
+    lags = np.array([1.0, 3.0, 20.0, 60.0])
+    found = sums.crossed(np.sqrt(squared), lags)[..., 0]
+    for a, b in np.ndindex(found.shape):
+        parts = shifts, shifts - lags[a], shifts + lags[b] - lags[a], shifts + lags[b]
+        exact = np.sum(np.prod([field(part) for part in parts], axis=0))
+        assert found[a, b] == pytest.approx(exact, rel=0.02), (lags[a], lags[b])

@@ -28,29 +28,10 @@ RARE = 0.5  # expected pairs below which a point tells whether pairs are whole n
 
 
 @dataclass(frozen=True)
-class Detection:
-    """What was counted in one bin: mean photons per pixel and frame, pixels, frames, and averaged files; the delays
-    `lags` in frames, and how many frames are `summed` at each."""
-
-    counts: float
-    pixels: float
-    frames: float
-    repeats: float
-    lags: Float[np.ndarray, " tau"]
-    summed: Float[np.ndarray, " tau"]
-
-    @property
-    def pairs(self) -> Float[np.ndarray, " tau"]:
-        """E; 0 at delays that are not positive or as long as the series."""
-        number = self.repeats * self.pixels * self.frames * self.counts**2
-        share = np.where(self.lags > 0, np.maximum(1.0 - self.lags / self.frames, 0.0), 0.0)
-        return number * self.summed * share
-
-
-@dataclass(frozen=True)
 class Counting:
-    """What was counted in every bin: arrays (q_bin,) of `counts` and `pixels`, and what all bins have in common;
-    `frame_time` has unit s."""
+    """What was counted in every bin: mean photons per pixel and frame `counts`, and `pixels`, arrays (q_bin,); and what
+    all bins have in common: frames, averaged files, `frame_time` in s, the delays `lags` in frames, and how many frames
+    are `summed` at each."""
 
     counts: Float[np.ndarray, " q_bin"]
     pixels: Float[np.ndarray, " q_bin"]
@@ -74,19 +55,16 @@ class Counting:
             _frames_summed(data, lags),
         )
 
-    def bin(self, place: int) -> Detection:
-        """What was counted in one bin."""
-        counts, pixels = float(self.counts[place]), float(self.pixels[place])
-        return Detection(counts, pixels, self.frames, self.repeats, self.lags, self.summed)
-
     def of_bins(self, places: Int[np.ndarray, " bin"]) -> Counting:
         """What was counted in these bins."""
         return replace(self, counts=self.counts[places], pixels=self.pixels[places])
 
     @property
     def pairs(self) -> Float[np.ndarray, "q_bin tau"]:
-        """E of every point."""
-        return np.array([self.bin(place).pairs for place in range(self.counts.size)])
+        """E of every point; 0 at delays that are not positive or as long as the series."""
+        number = self.repeats * self.pixels * self.frames * self.counts**2
+        share = np.where(self.lags > 0, np.maximum(1.0 - self.lags / self.frames, 0.0), 0.0)
+        return number[:, None] * self.summed * share
 
 
 def missing_numbers(data: xr.Dataset) -> tuple[str, ...]:

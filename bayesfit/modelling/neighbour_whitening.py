@@ -77,23 +77,30 @@ class NeighbourWhitening(NamedTuple):
 
 
 def neighbour_weights(
-    correlation: Float[np.ndarray, "tau tau"], valid: Bool[np.ndarray, " tau"]
-) -> Float[np.ndarray, "tau band"]:
+    correlation: Float[np.ndarray, "bin tau tau"], valid: Bool[np.ndarray, "bin tau"]
+) -> Float[np.ndarray, "bin tau band"]:
     """The factors of each valid residual and of those before it, of which the white one is the sum, from their
-    correlation matrix; 0 where not valid."""
-    weights = np.zeros((len(valid), BAND + 1))
-    for place in np.flatnonzero(valid).tolist():
-        before = max(0, place - BAND) + np.flatnonzero(valid[max(0, place - BAND) : place])
-        factors = np.linalg.solve(correlation[np.ix_(before, before)], correlation[before, place])
-        weights[place, 0] = (1.0 - factors @ correlation[before, place]) ** -0.5
-        weights[place, place - before] = -factors * weights[place, 0]
-    return weights
+    correlation matrices; 0 where not valid."""
+    place = np.arange(valid.shape[1])
+    before = place[:, None] - np.arange(1, BAND + 1)
+    there = (before >= 0) & valid[:, np.maximum(before, 0)] & valid[..., None]
+    before = np.maximum(before, 0)
+    among = correlation[:, before[:, :, None], before[:, None, :]]
+    among = np.where(there[..., :, None] & there[..., None, :], among, np.eye(BAND))
+    with_it = np.where(there, correlation[:, place[:, None], before], 0.0)
+    factors = np.linalg.solve(among, with_it[..., None])[..., 0]
+    first = (1.0 - np.sum(factors * with_it, axis=-1, keepdims=True)) ** -0.5
+    return np.where(valid[..., None], np.concatenate([first, -factors * first], axis=-1), 0.0)
+
+
+def before_each(values: Float[np.ndarray, "*bins tau"]) -> Float[np.ndarray, "*bins tau neighbour"]:
+    """The BAND values before each, the nearest first; 0 before the first."""
+    padded = np.concatenate([np.zeros((*values.shape[:-1], BAND)), values], axis=-1)
+    return np.lib.stride_tricks.sliding_window_view(padded, BAND, axis=-1)[..., :-1, ::-1]
 
 
 def whitened_data(
     data: Float[np.ndarray, "*bins tau"], weights: Float[np.ndarray, "*bins tau band"]
 ) -> Float[np.ndarray, "*bins tau"]:
     """What `banded` does, in NumPy."""
-    padded = np.concatenate([np.zeros((*data.shape[:-1], BAND)), data], axis=-1)
-    before = np.lib.stride_tricks.sliding_window_view(padded, BAND + 1, axis=-1)[..., ::-1]
-    return np.sum(weights * before, axis=-1)
+    return weights[..., 0] * data + np.sum(weights[..., 1:] * before_each(data), axis=-1)

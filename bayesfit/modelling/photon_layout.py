@@ -1,4 +1,4 @@
-"""What the program of noise "photons" must know of each bin: columns of an array (tau, column), computed in NumPy."""
+"""What the programs of noise "photons" must know of each bin: columns of an array (tau, column), computed in NumPy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from bayesfit.modelling.neighbour_whitening import BAND, neighbour_weights, whit
 
 RARE = 10.0  # pairs: where fewer are expected, there is no dispersion
 GROUPS = 8  # of points of nearly the same dispersion
+NEARLY = 0.02  # variance below zero that makes no difference beside the 1 of counted pairs
 
 # The columns: E; diagonal of R; log probability of the pairs seen where as many are expected, per unit of standardised
 # g2; logarithm of the first weight; white data, and white column of the baseline; in the first rows, of each group of
@@ -18,15 +19,17 @@ GROUPS = 8  # of points of nearly the same dispersion
 PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, WHITE_DATA, WHITE_ONES, SHARE, POINTS, SQUARES, WEIGHTS = range(10)
 COLUMNS = WEIGHTS + BAND + 1
 
+OfBins = Float[np.ndarray, "bin tau column"]
+OfPoints = Float[np.ndarray, "bin tau"]
+Matrices = Float[np.ndarray, "bin tau tau"]
 
-def deviance_of(n: Float[np.ndarray, " tau"], mu: Float[np.ndarray, " tau"]) -> Float[np.ndarray, " tau"]:
+
+def deviance_of(n: OfPoints, mu: OfPoints) -> OfPoints:
     """Deviance residuals sign(n - mu) sqrt(2 (n log(n / mu) - n + mu)) of Poisson numbers n."""
     return np.sign(n - mu) * np.sqrt(2.0 * np.maximum(special.xlogy(n, n / mu) - n + mu, 0.0))
 
 
-def uncorrelated(
-    pairs: Float[np.ndarray, "q_bin tau"], seen: Float[np.ndarray, "q_bin tau"], valid: Bool[np.ndarray, "q_bin tau"]
-) -> Float[np.ndarray, "q_bin tau column"]:
+def uncorrelated(pairs: OfPoints, seen: OfPoints, valid: Bool[np.ndarray, "bin tau"]) -> OfBins:
     """The layout of bins of which only the counting of pairs is known: R = 1, and g2_err = E^(-1/2).
 
     Args:
@@ -42,32 +45,28 @@ def uncorrelated(
     return layout
 
 
-def with_white_data(
-    layout: Float[np.ndarray, "q_bin tau column"],
-    y: Float[np.ndarray, "q_bin tau"],
-    inverse_error: Float[np.ndarray, "q_bin tau"],
-) -> Float[np.ndarray, "q_bin tau column"]:
+def with_white_data(layout: OfBins, y: OfPoints, inverse_error: OfPoints) -> OfBins:
     """The layouts of bins with these standardised data, 0 where not valid."""
-    layout = layout.copy()
+    layout, weights = layout.copy(), layout[..., WEIGHTS:]
     for column, data in ((WHITE_DATA, y), (WHITE_ONES, inverse_error)):
-        layout[..., column] = np.where(inverse_error > 0, whitened_data(data, layout[..., WEIGHTS:]), 0.0)
+        layout[..., column] = np.where(inverse_error > 0, whitened_data(data, weights), 0.0)
     return layout
 
 
 def with_theory(
-    layout: Float[np.ndarray, "tau column"],
-    correlation: Float[np.ndarray, "delay delay"],
-    valid: Bool[np.ndarray, " tau"],
-    deviance: Float[np.ndarray, " delay"],
-) -> Float[np.ndarray, "tau column"]:
-    """The layout of a bin with R, the correlation matrix of its first delays, of which the valid ones count, and with
-    deviance residuals at an estimate, 0 where not valid."""
-    layout, size, sd = layout.copy(), len(correlation), np.sqrt(np.diag(correlation))
-    weights = neighbour_weights(correlation / np.outer(sd, sd), valid[:size])
-    white = whitened_data(deviance / sd, weights)[valid[:size]]
-    layout[:size, VARIANCE], layout[:size, WEIGHTS:] = sd**2, weights
-    layout[:size, LOG_WEIGHTS] = np.log(np.where(valid[:size], weights[:, 0], 1.0))
-    layout[:GROUPS, SHARE : SQUARES + 1] = _grouped(layout[:size, PAIRS][valid[:size]], white)
+    layout: OfBins, correlation: Matrices, valid: Bool[np.ndarray, "bin delay"], deviance: OfPoints
+) -> OfBins:
+    """The layouts of bins with R of their first delays, of which the valid ones count, and with deviance residuals at
+    an estimate, 0 where not valid."""
+    layout, size = layout.copy(), correlation.shape[1]
+    sd = np.sqrt(np.diagonal(correlation, axis1=1, axis2=2))
+    weights = neighbour_weights(correlation / (sd[:, :, None] * sd[:, None, :]), valid)
+    white = whitened_data(deviance / sd, weights)
+    layout[:, :size, VARIANCE], layout[:, :size, WEIGHTS:] = sd**2, weights
+    layout[:, :size, LOG_WEIGHTS] = np.where(valid, np.log(np.where(valid, weights[..., 0], 1.0)), 0.0)
+    for bin, own in enumerate(valid):
+        pairs = layout[bin, :size, PAIRS][own]
+        layout[bin, :GROUPS, SHARE : SQUARES + 1] = _grouped(pairs, white[bin, own])
     return layout
 
 
@@ -79,10 +78,18 @@ def _grouped(pairs: Float[np.ndarray, " point"], white: Float[np.ndarray, " poin
     return np.array([[share[part].mean() if part.size else 0.0, part.size, squares[part].sum()] for part in parts])
 
 
-def residual_correlation(
-    mean: Float[np.ndarray, " tau"], covariance: Float[np.ndarray, "tau tau"], pairs: Float[np.ndarray, " tau"]
-) -> Float[np.ndarray, "tau tau"]:
-    """R, from theory's mean of g2 and its covariance without the counting of pairs."""
+def residual_correlation(mean: OfPoints, covariance: Matrices, pairs: OfPoints) -> Matrices:
+    """R of bins, from theory's mean of g2 and its covariance without the counting of pairs."""
     size = np.sqrt(pairs / mean)  # 0 where no pair is expected
-    values, vectors = np.linalg.eigh(covariance * size[:, None] * size)
-    return np.eye(pairs.size) + (vectors * np.maximum(values, 0.0)) @ vectors.T
+    scaled = covariance * size[:, :, None] * size[:, None, :]
+    return np.eye(pairs.shape[1]) + np.stack([_positive(matrix) for matrix in scaled])
+
+
+def _positive(matrix: Float[np.ndarray, "tau tau"]) -> Float[np.ndarray, "tau tau"]:
+    """The matrix without its negative eigenvalues, which quadrature leaves."""
+    try:
+        np.linalg.cholesky(matrix + NEARLY * np.eye(len(matrix)))
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(matrix)
+        return (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return matrix

@@ -6,17 +6,19 @@ estimate, again at a better one, and then kept, so that the sampler evaluates no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, PyTree
+from jaxtyping import Bool, Float, Int, PyTree
 
 from bayesfit.compute.devices import Batches, Spread, named, stream, take
+from bayesfit.data.counting import Counting
 from bayesfit.modelling import photon_layout as theory
+from bayesfit.modelling.lag_sums import lag_grid
 from bayesfit.modelling.photon_covariance import speckle_covariance
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.coordinates import Override
@@ -25,16 +27,40 @@ from bayesfit.posterior.prepare import Problem
 
 Array = np.ndarray
 OfBins = Float[np.ndarray, " q_bin"]
+Values = Mapping[str, OfBins]
 
-POINTS = 200  # delays at which the decay is tabulated
-SHORTEST = 1e-3  # frames, the shortest of them
 CONTRAST = 1e-3, 1.0  # bounds of the contrast that theory is given
 SMALLEST = 1e-300  # pairs
 WIDTH = 16  # bins at a time
 UNCHANGED = 0.05  # change of the decay, in units of the contrast, that leaves the errors as they are
 
 
-def with_theory(problem: Problem, values: Mapping[str, OfBins]) -> Problem:
+class Signals(NamedTuple):
+    """contrast |g1|^2 of bins at `lag_grid` (bin, point); it begins at the contrast. `baseline` (bin,)."""
+
+    signal: Float[np.ndarray, "bin point"]
+    baseline: OfBins
+
+    @property
+    def finite(self) -> Bool[np.ndarray, " bin"]:
+        """The bins of which all is known."""
+        return np.isfinite(self.signal).all(axis=1) & np.isfinite(self.baseline)
+
+    def errors(self, counting: Counting) -> tuple[Float[np.ndarray, "bin tau"], Float[np.ndarray, "bin tau tau"]]:
+        """Mean g2, and R."""
+        contrast = np.clip(self.signal[:, 0], *CONTRAST)
+        decay = np.clip(self.signal / contrast[:, None], 0.0, 1.0)
+        mean, covariance = speckle_covariance(decay.T, contrast, counting)
+        return mean, theory.residual_correlation(mean, covariance, counting.pairs)
+
+    def curve(self, counting: Counting) -> Float[np.ndarray, "bin tau"]:
+        """g2 at the delays."""
+        grid = lag_grid(counting.frames)
+        rows = [np.interp(counting.lags, grid, row, right=0.0) for row in self.signal]
+        return self.baseline[:, None] + np.array(rows)
+
+
+def with_theory(problem: Problem, values: Values) -> Problem:
     """The problem with the errors that theory gives at these values of the curve's parameters, by name.
 
     The data are standardised by these errors, and the noise model's program finds their correlations in `Bin.layout`.
@@ -44,38 +70,35 @@ def with_theory(problem: Problem, values: Mapping[str, OfBins]) -> Problem:
         problem: with noise "photons".
         values: every parameter of the model, and `contrast`.
     """
-    counting, posterior, bins = problem.counting, problem.posterior, problem.bins
-    if counting is None or posterior.model.form != "siegert":
+    if problem.counting is None or problem.posterior.model.form != "siegert":
         return problem
-    lags, decays = _tables(problem, values)
-    layout, inverse_error = bins.layout.copy(), bins.inverse_error.copy()
-    for place, decay in enumerate(decays):
-        contrast = float(np.clip(values["contrast"][place], *CONTRAST))
-        if not (np.isfinite(contrast) and np.isfinite(decay).all()):
-            continue
-        detection, valid = counting.bin(place), bins.valid[place]
-        table = np.clip(decay, 0.0, 1.0)
-        mean, covariance = speckle_covariance(partial(_between, lags, table), contrast, detection)
-        correlation = theory.residual_correlation(mean, covariance, detection.pairs)
-        curve = values["baseline"][place] + values["contrast"][place] * _between(lags, table, detection.lags)
-        layout[place] = theory.with_theory(layout[place], correlation, valid, _deviance(bins, place, curve))
-        error = np.sqrt(np.diag(correlation) * mean / np.maximum(detection.pairs, SMALLEST))
-        inverse_error[place, : mean.size] = np.where(valid[: mean.size], 1.0 / error, 0.0)
+    signals, bins = _signals(problem, values), problem.bins
+    layout, inverse_error, size = bins.layout.copy(), bins.inverse_error.copy(), problem.counting.lags.size
+    for own in _batches(signals.finite):
+        counting, some = problem.counting.of_bins(own), take(signals, own)
+        valid, (mean, correlation) = bins.valid[own, :size], some.errors(counting)
+        deviance = _deviance(take(bins, own), some.curve(counting))
+        layout[own] = theory.with_theory(layout[own], correlation, valid, deviance)
+        variance = np.diagonal(correlation, axis1=1, axis2=2) * mean / np.maximum(counting.pairs, SMALLEST)
+        inverse_error[own, :size] = np.where(valid, variance**-0.5, 0.0)
     return _standardised(problem, bins._replace(layout=layout), inverse_error)
 
 
-def _deviance(bins: Bin, place: int, curve: Float[Array, " tau"]) -> Float[Array, " tau"]:
-    """Deviance residuals of a bin at a curve; 0 where not valid."""
-    size = curve.size
-    valid, pairs = bins.valid[place, :size], bins.layout[place, :size, theory.PAIRS]
-    g2 = bins.y[place, :size] / np.where(valid, bins.inverse_error[place, :size], 1.0)
-    mu = np.maximum(pairs * curve, SMALLEST)
-    return np.where(valid, theory.deviance_of(g2 * pairs, mu), 0.0)
+def _batches(there: Bool[np.ndarray, " bin"]) -> Iterator[Int[np.ndarray, " width"]]:
+    """The bins that are there, always so many at a time that no bin's bits depend on their number; the last of them
+    stands more than once."""
+    places = np.flatnonzero(there)
+    for first in range(0, places.size, WIDTH):
+        own = places[first : first + WIDTH]
+        yield np.pad(own, (0, WIDTH - own.size), mode="edge")
 
 
-def _between(lags: Float[Array, " point"], decay: Float[Array, " point"], lag: Float[Array, "*any"]) -> Any:
-    """The tabulated decay at other lags, of either sign."""
-    return np.interp(np.abs(lag), lags, decay, right=0.0)
+def _deviance(bins: Bin, curve: Float[np.ndarray, "bin tau"]) -> Float[np.ndarray, "bin tau"]:
+    """Deviance residuals of bins at curves; 0 where not valid."""
+    size = curve.shape[1]
+    valid, pairs = bins.valid[:, :size], bins.layout[:, :size, theory.PAIRS]
+    g2 = bins.y[:, :size] / np.where(valid, bins.inverse_error[:, :size], 1.0)
+    return np.where(valid, theory.deviance_of(g2 * pairs, np.maximum(pairs * curve, SMALLEST)), 0.0)
 
 
 def _standardised(problem: Problem, bins: Bin, inverse_error: Float[Array, "q_bin tau"]) -> Problem:
@@ -88,29 +111,23 @@ def _standardised(problem: Problem, bins: Bin, inverse_error: Float[Array, "q_bi
     return replace(problem, bins=bins._replace(log_constant=problem.posterior.log_constant(bins)))
 
 
-def moved(problem: Problem, before: Mapping[str, OfBins], after: Mapping[str, OfBins]) -> Bool[Array, " q_bin"]:
+def moved(problem: Problem, before: Values, after: Values) -> Bool[Array, " q_bin"]:
     """The bins whose decay differs so much between these two choices of values that theory's errors do."""
-    old, new = (_signal(problem, values) for values in (before, after))
+    old, new = (_signals(problem, values).signal for values in (before, after))
     difference, size = (np.max(np.abs(each), axis=1) for each in (new - old, old))
     return np.isfinite(new).all(axis=1) & ~(difference < UNCHANGED * np.maximum(size, CONTRAST[0]))
 
 
-def _signal(problem: Problem, values: Mapping[str, OfBins]) -> Float[Array, "q_bin point"]:
-    """contrast |g1|^2 of each bin at tabulated delays."""
-    return np.clip(values["contrast"], *CONTRAST)[:, None] * _tables(problem, values)[1]
-
-
-def _tables(
-    problem: Problem, values: Mapping[str, OfBins]
-) -> tuple[Float[Array, " point"], Float[Array, "q_bin point"]]:
-    """Lags in frames, of which the first is 0, and the decay |g1|^2 of each bin there, which begins at 1."""
-    bins, counting = problem.bins, problem.counting
+def _signals(problem: Problem, values: Values) -> Signals:
+    """What theory must know of the bins at these values."""
+    counting = problem.counting
     assert counting is not None
-    lags = np.concatenate([[0.0], np.geomspace(SHORTEST, 4.0 * counting.frames, POINTS)])
-    delays = np.broadcast_to(lags[1:] * counting.frame_time, (len(bins.y), POINTS))
-    given = {name: np.asarray(value, float) for name, value in {**bins.fixed, **values}.items()}
+    given = {name: np.asarray(value, float) for name, value in {**problem.bins.fixed, **values}.items()}
+    count, grid = len(problem.bins.y), lag_grid(counting.frames)[1:] * counting.frame_time
+    delays = np.broadcast_to(grid, (count, grid.size))
     found = _of_bins(_decay(problem.posterior), given, delays)
-    return lags, np.concatenate([np.ones((len(found), 1)), found], axis=1)
+    decay = np.concatenate([np.ones((count, 1)), found], axis=1)
+    return Signals(np.clip(given["contrast"], *CONTRAST)[:, None] * decay, given["baseline"])
 
 
 def values_at(problem: Problem, z: Float[Array, "q_bin param"]) -> dict[str, OfBins]:

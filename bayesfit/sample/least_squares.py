@@ -200,8 +200,8 @@ def careful(posterior: Posterior, bin: Bin, start: Vector) -> Solution:
 
 
 def _relative_offset(posterior: Posterior, bin: Bin, z: Vector) -> Float[Array, ""]:
-    """The share of the residuals that a Gauss-Newton step would still take away, |Q^T r| / |r| where Q spans the columns
-    of the Jacobian; NaN where there are no residuals (Bates and Watts, Technometrics 23, 179, 1981)."""
+    """The share of the residuals that a Gauss-Newton step would still take away, |Q^T r| / |r| where Q spans the
+    columns of the Jacobian; NaN where there are no residuals (Bates and Watts, Technometrics 23, 179, 1981)."""
     residual = posterior.residual(z, bin)
     q, _ = jnp.linalg.qr(jax.jacfwd(posterior.residual)(z, bin))
     return jnp.linalg.norm(q.T @ residual) / jnp.linalg.norm(residual)

@@ -1,0 +1,176 @@
+"""Sums over shifts of functions of the lag, for many bins at once.
+
+A function of the lag is a table (point + 1, bin) of its values at `lag_grid`, with a last row of zeros for all lags
+beyond. Where the lags of a sum lie on the grid is the same for all bins, so that it is known beforehand (`Places`), and
+a sum is a product of rows of tables. Sums over frames are exact for the first frames, and quadratures beyond.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+GRID = 90  # points of a table
+FINEST = 0.05  # lag in frames, the first point after 0
+EVERY, NODES = 16, 24  # frames of which each is a node of a sum, and nodes beyond
+SHORTEST = 1e-4  # part of an interval, below which there is one node
+FEW = 12  # nodes of what is a small part
+COARSE = 16  # lags at which a function of two lags is tabulated
+
+Table = Float[np.ndarray, "point bin"]
+Weights = Float[np.ndarray, "*any"]
+
+
+def lag_grid(frames: float) -> Float[np.ndarray, " point"]:
+    """Lags in frames, of which the first is 0, and the last so long that every correlation has vanished."""
+    return np.concatenate([[0.0], np.geomspace(FINEST, 4.0 * frames, GRID)])
+
+
+def extended(values: Float[np.ndarray, "point bin"]) -> Table:
+    """A table of values at `lag_grid`."""
+    return np.concatenate([values, np.zeros((1, values.shape[1]))])
+
+
+class Places(NamedTuple):
+    """Where lags lie: the point of the grid before each, and the share of the way to the next."""
+
+    before: Int[np.ndarray, "*any"]
+    share: Weights
+
+
+def places_of(grid: Float[np.ndarray, " point"], lag: Float[np.ndarray, "*any"]) -> Places:
+    """Places of lags of either sign."""
+    lag = np.abs(lag)
+    before = np.clip(np.searchsorted(grid, lag, side="right") - 1, 0, grid.size - 2)
+    share = (lag - grid[before]) / (grid[before + 1] - grid[before])
+    beyond = share > 1.0
+    return Places(np.where(beyond, grid.size - 1, before), np.where(beyond, 1.0, share)[..., None])
+
+
+def at(table: Table, places: Places) -> Float[np.ndarray, "*any bin"]:
+    """The function, linear between points."""
+    low = table[places.before]
+    return low + places.share * (table[places.before + 1] - low)
+
+
+class LagSums:
+    """The sums over shifts s of series of this many `frames`: a shift counts 1 - |s| / frames times."""
+
+    def __init__(self, frames: float) -> None:
+        self.frames = frames
+        self.grid = lag_grid(frames)
+        x, weights = _shifts(frames)
+        self._all = places_of(self.grid, x), 2.0 * (weights * self._counted(x))[:, None]
+        lag = self.grid[:, None]
+        outside = 2.0 * weights * self._counted(x + 0.5 * lag)  # shifts beyond 0 and -lag, by symmetry
+        part, part_weights = _fractions(NODES)
+        between = 2.0 * lag * part_weights * self._counted(lag * (0.5 - part))
+        first = np.concatenate([np.broadcast_to(x, outside.shape), lag * part], axis=1)
+        second = np.concatenate([x + lag, lag * (1.0 - part)], axis=1)
+        self._convolved = places_of(self.grid, first), places_of(self.grid, second)
+        self._convolved_weights = np.concatenate([outside, between], axis=1)[..., None]
+
+    def _counted(self, shift: Weights) -> Weights:
+        return np.maximum(1.0 - np.abs(shift) / self.frames, 0.0)
+
+    def total(self, table: Table) -> Float[np.ndarray, " bin"]:
+        """sum_s f(s)."""
+        places, weights = self._all
+        return np.sum(weights * at(table, places), axis=0)
+
+    def convolved(self, table: Table) -> Table:
+        """sum_s f(s) f(s + d) as a function of d."""
+        first, second = self._convolved
+        product = at(table, first)
+        product *= at(table, second)
+        product *= self._convolved_weights
+        return extended(product.sum(axis=1))
+
+    def averaged(self, table: Table, window: float) -> Table:
+        """The function averaged over a triangle of this half width, as two sums of so many frames see it."""
+        if window <= 1:
+            return table
+        later, earlier, triangle = _window(self.frames, window)
+        return extended(np.sum(triangle * (at(table, later) + at(table, earlier)), axis=1))
+
+    def crossed(self, table: Table, lags: Float[np.ndarray, " tau"]) -> Float[np.ndarray, "tau tau bin"]:
+        """sum_s f(s) f(s - j) f(s + k - j) f(s + k) for all pairs of lags j, k, from a coarse table of them."""
+        factors, weights, (row, column) = _cycles(self.frames)
+        product = at(table, factors[0])
+        for factor in factors[1:]:
+            product *= at(table, factor)
+        product *= weights
+        coarse = np.empty((COARSE, COARSE, table.shape[1]))
+        coarse[row, column] = coarse[column, row] = product.sum(axis=1)
+        nodes = np.log(_coarse_lags(self.frames))
+        before, share = places_of(nodes, np.log(np.maximum(lags, 1.0)))
+        rows = coarse[before] + share[..., None] * (coarse[before + 1] - coarse[before])
+        return rows[:, before] + share * (rows[:, before + 1] - rows[:, before])
+
+
+@lru_cache(maxsize=8)
+def lag_sums(frames: float) -> LagSums:
+    """The sums for series of this many frames."""
+    return LagSums(frames)
+
+
+@lru_cache(maxsize=64)
+def _window(frames: float, window: float) -> tuple[Places, Places, Weights]:
+    """Where a triangle's points lie about every lag of the grid, and their weights."""
+    grid, (x, weights) = lag_grid(frames)[:, None], np.polynomial.legendre.leggauss(FEW)
+    x, triangle = 0.5 * (1.0 + x), 0.25 * weights * (1.0 - x)
+    return places_of(grid[:, 0], grid + window * x), places_of(grid[:, 0], grid - window * x), triangle[:, None]
+
+
+def _coarse_lags(frames: float) -> Float[np.ndarray, " coarse"]:
+    return np.geomspace(1.0, frames, COARSE)
+
+
+@lru_cache(maxsize=8)
+def _cycles(frames: float) -> tuple[list[Places], Weights, tuple[np.ndarray, np.ndarray]]:
+    """For each pair of coarse lags, the places of the four factors at the nodes of the sum, its weights, and the pair.
+
+    The nodes are denser at the four shifts where a factor has its kink."""
+    row, column = np.triu_indices(COARSE)
+    lags = _coarse_lags(frames)
+    j, k = lags[row], lags[column]
+    kinks = np.sort(np.stack([-k, np.zeros(j.size), j - k, j]), axis=0)
+    x, x_weights = _shifts(frames, FEW)
+    part, part_weights = _fractions(FEW)
+    shifts = [kinks[0][:, None] - x, kinks[-1][:, None] + x]
+    weights = [np.broadcast_to(x_weights, shifts[0].shape)] * 2
+    for low, high in pairwise(kinks):
+        width = (high - low)[:, None]
+        shifts += [low[:, None] + width * part, high[:, None] - width * part]
+        weights += [width * part_weights] * 2
+    shift = np.concatenate(shifts, axis=1)
+    grid = lag_grid(frames)
+    factors = [places_of(grid, shift - kink[:, None]) for kink in kinks]
+    return factors, np.concatenate(weights, axis=1)[..., None], (row, column)
+
+
+def _shifts(frames: float, nodes: int = NODES) -> tuple[np.ndarray, np.ndarray]:
+    """Shifts from 0 on, every frame at first, and their weights in a sum over all frames in which a shift of 0 counts
+    half."""
+    first = np.ones(EVERY + 1)
+    first[0] = first[-1] = 0.5
+    beyond, weights = _logarithmic(EVERY, 4.0 * frames, nodes)
+    return np.concatenate([np.arange(EVERY + 1), beyond]), np.concatenate([first, weights])
+
+
+def _fractions(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places from 0 to 1/2, closer near 0, and their weights in an integral."""
+    places, weights = _logarithmic(SHORTEST, 0.5, nodes)
+    return np.concatenate([[0.5 * SHORTEST], places]), np.concatenate([[SHORTEST], weights])
+
+
+def _logarithmic(low: float, high: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of a Gauss-Legendre quadrature in the logarithm."""
+    x, weights = np.polynomial.legendre.leggauss(nodes)
+    half = 0.5 * np.log(high / low)
+    places = np.sqrt(low * high) * np.exp(half * x)
+    return places, half * weights * places
