@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-BAND = 24  # delays before a delay with which it correlates by itself
+BAND = 20  # delays before a delay with which it correlates by itself
 
 
 @jax.custom_jvp
