@@ -157,107 +157,12 @@ def _one_bin(
     return g2, g2_err, theory(delays, scales, rate, true.beta, true.contrast), field_error
 
 
-# ---- speckle
-
-
-def spectrum(rate: float, beta: float, frames: int) -> tuple[np.ndarray, float]:
-    """Amplitudes (frequency,) of a periodic series that has the wanted g1 within any stretch of `frames`; its error.
-
-    Circulant embedding (Dietrich and Newsam, SIAM J. Sci. Comput. 18, 1088 (1997)): the covariance g1(k) =
-    exp(-(rate k)^beta), wrapped around a circle, has its Fourier transform for eigenvalues. `rate` is per frame. The
-    circle has twice the frames, or fewer where g1 falls below 1e-7 on the way. Negative eigenvalues, which only beta
-    above 1 can have, are set to 0. The error is the largest difference of the covariance that is left from g1.
-    """
-    vanished = math.ceil(math.log(1e7) ** (1 / beta) / rate)
-    circle = scipy.fft.next_fast_len(frames + min(frames, vanished))
-    lag = np.minimum(np.arange(circle), circle - np.arange(circle))
-    eigenvalues = np.maximum(scipy.fft.fft(np.exp(-((rate * lag) ** beta))).real, 0)
-    wanted = np.exp(-((rate * np.arange(frames)) ** beta))
-    error = np.abs(scipy.fft.fft(eigenvalues).real[:frames] / circle - wanted).max()
-    return np.sqrt(eigenvalues / (2 * circle)).astype(np.float32), float(error)
-
-
-def fields(amplitudes: np.ndarray, series: int, frames: int, rng: np.random.Generator) -> np.ndarray:
-    """Independent complex Gaussian fields (series, frame) of mean intensity 1."""
-    noise = rng.standard_normal((series, 2 * amplitudes.size), dtype=np.float32).view(np.complex64)
-    noise *= amplitudes
-    return scipy.fft.fft(noise, overwrite_x=True)[:, :frames]
-
-
-def mode_weights(contrast: float) -> np.ndarray:
-    """Weights (mode,) of sum 1 and sum of squares `contrast`: one mode may be stronger than its equal fellows."""
-    modes = math.ceil(1 / contrast - 1e-9)
-    if modes == 1:
-        return np.ones(1)
-    strong = (1 + math.sqrt(max(0.0, (modes - 1) * (contrast * modes - 1)))) / modes
-    return np.array([strong] + [(1 - strong) / (modes - 1)] * (modes - 1))
-
-
-def intensities(
-    amplitudes: np.ndarray, weights: np.ndarray, pixels: int, frames: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Intensity of mean 1 (pixel, frame): the modes add up without interference."""
-    total = np.zeros((pixels, frames), np.float32)
-    for weight in weights.astype(np.float32):
-        field = fields(amplitudes, pixels, frames, rng)
-        total += weight * (field.real**2 + field.imag**2)
-    return total
+# ---- one bin
 
 
 def photographs(true: Truth, amplitudes: np.ndarray, pixels: int, frames: int, rng: np.random.Generator) -> np.ndarray:
     """Photons (pixel, frame): Poisson numbers about the intensity."""
     return rng.poisson(true.counts * intensities(amplitudes, mode_weights(true.contrast), pixels, frames, rng))
-
-
-# ---- correlation
-
-
-def multitau_delays(longest: int, dpl: int) -> tuple[np.ndarray, np.ndarray]:
-    """Delays in frames up to `longest`, and how many frames are summed at each, both (tau,)."""
-    levels = max(1, longest.bit_length())
-    lags = [np.arange(1, 2 * dpl + 1)] + [np.arange(dpl + 1, 2 * dpl + 1) * 2**level for level in range(1, levels)]
-    delays = np.concatenate(lags)
-    scales = np.repeat(2 ** np.arange(levels), [lag.size for lag in lags])
-    return delays[delays <= longest], scales[delays <= longest]
-
-
-def multitau(counts: np.ndarray, delays: np.ndarray, scales: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean product, mean of the early and of the late frames, each (tau, pixel), a frame of level 0 as the unit.
-
-    Photons are summed, not averaged: whole numbers, that float32 holds without rounding up to 2^24 a pixel.
-    """
-    found = [
-        (product / scale**2, early / scale, late / scale)
-        for scale, level in _levels(counts.astype(np.float32), int(scales.max()))
-        for product, early, late in _lagged(level, delays[scales == scale] // scale)
-    ]
-    products, early, late = (np.array(column, dtype=float) for column in zip(*found, strict=True))
-    return products, early, late
-
-
-def _levels(counts: np.ndarray, coarsest: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The series (pixel, frame) summed over 1, 2, 4 ... frames; an odd last frame is dropped."""
-    scale = 1
-    while True:
-        yield scale, counts
-        if scale >= coarsest:
-            return
-        even = counts.shape[1] // 2 * 2
-        counts = counts[:, 0:even:2] + counts[:, 1:even:2]
-        scale *= 2
-
-
-def _lagged(counts: np.ndarray, lags: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Mean product and means of its two factors, each (pixel,), for every lag."""
-    total = counts.sum(axis=1, dtype=float)
-    for lag in lags:
-        pairs = counts.shape[1] - lag
-        product = np.einsum("pt,pt->p", counts[:, :-lag], counts[:, lag:])
-        yield (
-            product / pairs,
-            (total - counts[:, -lag:].sum(axis=1)) / pairs,
-            (total - counts[:, :lag].sum(axis=1)) / pairs,
-        )
 
 
 def normalised(products: np.ndarray, early: np.ndarray, late: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

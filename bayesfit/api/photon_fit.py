@@ -42,7 +42,17 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
     found = starts.estimate_bins(BinTargets(problem.posterior, problem.bins, keys), points, chains, report, stop)
     if problem.counting is None or stop.asked:
         return problem, found
-    problem, places = _refreshed(problem, points.solution.values, values_at(problem, found.location))
+    draws = drawn(found)
+    spread = [values_at(problem, each) for each in draws]
+    before = points.solution.values
+    places = np.flatnonzero(np.any([moved(problem, before, each) for each in spread], axis=0))
+    if places.size:
+        at = [{name: value[places] for name, value in each.items()} for each in spread]
+        centre = {name: value[places] for name, value in before.items()}
+        some = with_theory(problem.of_bins(places), centre, at)
+        bins = jax.tree.map(np.copy, problem.bins)
+        put(bins, places, some.bins)
+        problem = replace(problem, bins=bins)
     if places.size:
         targets = BinTargets(problem.posterior, take(problem.bins, places), keys[places])
         put(found, places, starts.estimate_bins(targets, take(points, places), chains, report, stop))
@@ -64,3 +74,14 @@ def _refreshed(problem: Problem, before: Values, after: Values) -> tuple[Problem
 def put(whole: PyTree, places: Int[np.ndarray, " chosen"], part: PyTree) -> None:
     """Overwrite the items at these places of the leading axis of every array."""
     jax.tree.map(lambda array, new: array.__setitem__(places, new), whole, part)
+
+
+import os
+DRAWS = int(os.environ.get("DRAWS", "8"))
+
+
+def drawn(found):
+    """Points of the posterior (draw, bin, param)."""
+    kernels = np.moveaxis(found.mixture.kernels, -1, 0)
+    kernels = kernels[np.linspace(0, len(kernels) - 1, DRAWS).astype(int)]
+    return found.location + np.einsum("bij,kbj->kbi", found.factor, kernels)

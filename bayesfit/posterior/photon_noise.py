@@ -6,7 +6,7 @@ estimate, again at a better one, and then kept, so that the sampler evaluates no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -60,7 +60,7 @@ class Signals(NamedTuple):
         return self.baseline[:, None] + np.array(rows)
 
 
-def with_theory(problem: Problem, values: Values) -> Problem:
+def with_theory(problem: Problem, values: Values, spread: Sequence[Values] = ()) -> Problem:
     """The problem with the errors that theory gives at these values of the curve's parameters, by name.
 
     The data are standardised by these errors, and the noise model's program finds their correlations in `Bin.layout`.
@@ -73,10 +73,13 @@ def with_theory(problem: Problem, values: Values) -> Problem:
     if problem.counting is None or problem.posterior.model.form != "siegert":
         return problem
     signals, bins = _signals(problem, values), problem.bins
+    others = [_signals(problem, each) for each in spread] or [signals]
     layout, inverse_error, size = bins.layout.copy(), bins.inverse_error.copy(), problem.counting.lags.size
     for own in _batches(signals.finite):
         counting, some = problem.counting.of_bins(own), take(signals, own)
-        valid, (mean, correlation) = bins.valid[own, :size], some.errors(counting)
+        valid = bins.valid[own, :size]
+        parts = [take(each, own).errors(counting) for each in others]
+        mean, correlation = (sum(each) / len(parts) for each in zip(*parts, strict=True))
         deviance = _deviance(take(bins, own), some.curve(counting))
         layout[own] = theory.with_theory(layout[own], correlation, valid, deviance)
         variance = np.diagonal(correlation, axis1=1, axis2=2) * mean / np.maximum(counting.pairs, SMALLEST)
