@@ -60,7 +60,7 @@ class Signals(NamedTuple):
         return self.baseline[:, None] + np.array(rows)
 
 
-def with_theory(problem: Problem, values: Values, spread: Sequence[Values] = ()) -> Problem:
+def with_theory(problem: Problem, values: Values, spread=None, weights=None) -> Problem:
     """The problem with the errors that theory gives at these values of the curve's parameters, by name.
 
     The data are standardised by these errors, and the noise model's program finds their correlations in `Bin.layout`.
@@ -73,7 +73,14 @@ def with_theory(problem: Problem, values: Values, spread: Sequence[Values] = ())
     if problem.counting is None or problem.posterior.model.form != "siegert":
         return problem
     signals, bins = _signals(problem, values), problem.bins
-    others = [_signals(problem, each) for each in spread] or [signals]
+    others = [signals]
+    if weights is not None:
+        with np.errstate(all="ignore"):
+            total = 0.0
+            for m in range(weights.shape[1]):
+                each = _signals(problem, {name: v[:, m] for name, v in spread.items()}).signal
+                total = total + weights[:, m, None] * np.where(np.isfinite(each), each, 0.0) ** 2
+            others = [Signals(np.sqrt(total), signals.baseline)]
     layout, inverse_error, size = bins.layout.copy(), bins.inverse_error.copy(), problem.counting.lags.size
     for own in _batches(signals.finite):
         counting, some = problem.counting.of_bins(own), take(signals, own)
