@@ -1,5 +1,7 @@
 """XPCS curves by way of photons, with no likelihood: speckle fields, Poisson counts, multi-tau correlation.
 
+The fields are in `speckle.py`, the correlator in `correlator.py`.
+
 `uv run python benchmarks/photons.py` prints what noise such curves have.
 
 Each pixel sees the weighted sum of independent speckle modes, I = sum_m w_m |E_m|^2 with sum w_m = 1. Every E_m is a
@@ -10,8 +12,8 @@ stationary complex Gaussian series whose autocorrelation is g1(tau) = exp(-(rate
 Photons are Poisson numbers of mean counts x I in each frame, the field being that of one instant a frame. They are
 correlated as APS 8-ID's boost_corr does it: delays 1 to 2 dpl in frames, then dpl delays on sums of 2, 4, 8 ... frames;
 g2 is the mean product over the pixels and the time, over the means of the early and of the late frames over the same
-(Lumma et al., Rev. Sci. Instrum. 71, 3274 (2000)); its stated error is the standard deviation over the pixels of each
-pixel's own g2, over the root of their number.
+(Lumma et al., Rev. Sci. Instrum. 71, 3274 (2000)), in each static bin by itself, and then the mean over these; its
+stated error is the standard deviation over the pixels of each pixel's own g2, over the root of their number.
 
 How far the mean of these curves is from the formula above:
     Sums of frames average |g1|^2 over a triangle of twice their length, as `theory` does too. For dpl 8 that changes
@@ -25,18 +27,21 @@ Errors over the pixels are themselves measured. With few photons they grow with 
 a fit down: with 64 pixels, 4096 frames and 0.01 counts by a sixth of the noise of a point at short delays (measured;
 0.05 of it at 0.03 counts).
 
+Neighbouring pixels are independent, or see parts of the same speckle (`speckle_size`).
+
 Left out: exposures as long as a decay, pixels of unequal mean intensity, drifting beams, dead time.
 """
 
 import math
 import sys
 import time
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.fft
 import xarray as xr
+from correlator import multitau, multitau_delays
+from speckle import intensities, mode_weights, spectrum
 
 import bayesfit
 from bayesfit.data.error_audit import error_ratio
@@ -56,70 +61,106 @@ class Truth(NamedTuple):
     counts: float
 
 
+class Measurement(NamedTuple):
+    """How a bin is measured: length and number of the time series of its pixels; delays per level, and the longest
+    delay in frames, by default an eighth of the series; the time of a frame, has unit s; the `speckle_size`, the
+    distance in pixels at which the correlation of two pixels' intensities falls to 1/e, 0 if they are independent; and
+    the static bins, in each of which g2 is normalised by itself."""
+
+    frames: int = 4096
+    pixels: int = 64
+    dpl: int = 8
+    longest: int | None = None
+    frame_time: float = 1e-3
+    speckle_size: float = 0.0
+    static_bins: int = 1
+
+    @property
+    def delays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Delays in frames, and how many frames are summed at each, both (tau,)."""
+        return multitau_delays(self.frames // 8 if self.longest is None else self.longest, self.dpl)
+
+
 def simulate(
-    bins: int = 30,
+    bins: int = 30, *, counts: tuple[float, float] = (0.1, 0.1), **given: Any
+) -> tuple[xr.Dataset, xr.Dataset]:
+    """Curves correlated from simulated photons, and their truth; see `exposures`."""
+    ((data, truth),) = exposures(bins, [counts], **given)
+    return data, truth
+
+
+def exposures(
+    bins: int,
+    counts: Sequence[tuple[float, float]],
     *,
     seed: int = 0,
     rate: tuple[float, float] = (10.0, 100.0),
     beta: tuple[float, float] = (0.7, 1.3),
     contrast: tuple[float, float] = (0.2, 0.3),
-    counts: tuple[float, float] = (0.1, 0.1),
-    frames: int = 4096,
-    pixels: int = 64,
-    dpl: int = 8,
-    longest: int | None = None,
-    frame_time: float = 1e-3,
     errors: str = "pixel",
     wrong_by: float = 10.0,
     contrast_prior: str = "TruncatedNormal(0.15, 0.2, low=0)",
     baseline_prior: str = "Normal(1, 0.1)",
-) -> tuple[xr.Dataset, xr.Dataset]:
-    """Curves correlated from simulated photons, and their truth.
+    **how: Any,
+) -> list[tuple[xr.Dataset, xr.Dataset]]:
+    """Curves of the same speckles seen with different numbers of photons, and their truth.
 
     Args:
         bins: how many. A bin's numbers depend on `seed` and its place, not on how many bins there are.
-        rate, beta, contrast, counts: ranges that each bin draws its own from, rate (1/s) and counts (photons a pixel
-            and frame) evenly in the logarithm.
-        frames, pixels: length and number of the time series of a bin.
-        dpl, longest: delays a level, and the longest delay in frames; an eighth of the series by default.
-        frame_time: has unit s.
+        counts: of each exposure, the range that each bin draws its photons per pixel and frame from.
+        rate, beta, contrast: ranges that each bin draws its own from, rate (1/s) and counts evenly in the logarithm.
         errors: "pixel" as the module says; "wrong_small" and "wrong_large" are these divided and multiplied by
             `wrong_by`; with "none" no errors are stated, and points without a photon pair are NaN.
+        how: what `Measurement` takes.
 
     Returns:
-        The curves as `bayesfit.curves` gives them; points without a photon pair have g2 = g2_err = 0. A Dataset of the
-        true `rate` (1/s), `beta`, `contrast`, `baseline`, `counts`, `error_scale` (errors over the pixels over stated
-        ones), `field_error` (largest error of the fields' autocorrelation), dims (q_bin); and of the mean curve `g2`
-        (q_bin, tau), averaged over frames as the data are.
+        The curves as `bayesfit.curves` gives them, with the photons that were counted; points without a photon pair
+        have g2 = g2_err = 0. A Dataset of the true `rate` (1/s), `beta`, `contrast` (of a single pixel), `baseline`,
+        `counts`, `error_scale` (errors over the pixels over stated ones), `field_error` (largest error of the fields'
+        autocorrelation), dims (q_bin); and of the mean curve `g2` (q_bin, tau), averaged over frames as the data are.
     """
     if errors not in STATED:
         raise ValueError(f"errors is {errors!r}, expected one of {', '.join(STATED)}")
-    delays, scales = multitau_delays(frames // 8 if longest is None else longest, dpl)
-    drawn, columns = [], []
+    measurement, scale = Measurement(**how), wrong_by ** STATED[errors]
+    drawn, seen = [], []
     for place in range(bins):
         rng = np.random.default_rng([seed, place])
         true = _draw(rate, beta, contrast, counts, rng)
         drawn.append(true)
-        columns.append(_one_bin(true, delays, scales, frames, pixels, frame_time, rng))
-    g2, g2_err, mean, field_error = (np.array(column) for column in zip(*columns, strict=True))
+        seen.append(_one_bin(true, measurement, rng))
+    priors = {"contrast_prior": contrast_prior, "baseline_prior": baseline_prior}
+    return [
+        _datasets([trues[place] for trues in drawn], [curves[place] for curves in seen], measurement, scale, priors)
+        for place in range(len(counts))
+    ]
+
+
+def _datasets(
+    drawn: Sequence[Truth], seen: Sequence[Any], measurement: Measurement, scale: float, priors: dict[str, str]
+) -> tuple[xr.Dataset, xr.Dataset]:
+    """The curves of all bins of an exposure, whose errors are `scale` times the stated ones, and their truth."""
+    g2, g2_err, counted, mean, field_error = (np.array(column) for column in zip(*seen, strict=True))
+    delays, summed = measurement.delays
+    tau = delays * measurement.frame_time
+    columns = dict(zip(Truth._fields, np.array(drawn).T, strict=True))
+    columns |= {"baseline": np.ones(len(g2)), "error_scale": np.full(len(g2), scale), "field_error": field_error}
     truth = xr.Dataset(
-        {name: ("q_bin", values) for name, values in zip(Truth._fields, np.array(drawn).T, strict=True)}
-        | {
-            "baseline": ("q_bin", np.ones(bins)),
-            "error_scale": ("q_bin", np.full(bins, wrong_by ** STATED[errors])),
-            "field_error": ("q_bin", field_error),
-            "g2": (("q_bin", "tau"), mean),
-        },
-        coords={"q_bin": np.arange(bins), "tau": delays * frame_time},
+        {name: ("q_bin", values) for name, values in columns.items()} | {"g2": (("q_bin", "tau"), mean)},
+        coords={"q_bin": np.arange(len(g2)), "tau": tau},
     )
     truth["rate"].attrs["units"] = "1/s"
+    without = math.isnan(scale)
     data = bayesfit.curves(
-        delays * frame_time,
-        np.where(g2 == 0, np.nan, g2) if errors == "none" else g2,
-        None if errors == "none" else g2_err / wrong_by ** STATED[errors],
+        tau,
+        np.where(g2 == 0, np.nan, g2) if without else g2,
+        None if without else g2_err / scale,
         q=np.sqrt(truth.rate / DIFFUSION),
-        contrast_prior=contrast_prior,
-        baseline_prior=baseline_prior,
+        counts=np.maximum(counted, 1e-12),
+        pixels=measurement.pixels,
+        frames=measurement.frames,
+        frames_summed=summed,
+        attrs={"frame_time": measurement.frame_time},
+        **priors,
     )
     return data, truth
 
@@ -128,36 +169,32 @@ def _draw(
     rate: tuple[float, float],
     beta: tuple[float, float],
     contrast: tuple[float, float],
-    counts: tuple[float, float],
+    counts: Sequence[tuple[float, float]],
     rng: np.random.Generator,
-) -> Truth:
-    """A bin's own parameters; a range of no width gives its end to the last bit."""
-    return Truth(
-        rate=rate[0] * (rate[1] / rate[0]) ** rng.random(),
-        beta=beta[0] + (beta[1] - beta[0]) * rng.random(),
-        contrast=contrast[0] + (contrast[1] - contrast[0]) * rng.random(),
-        counts=counts[0] * (counts[1] / counts[0]) ** rng.random(),
-    )
+) -> list[Truth]:
+    """A bin's own parameters in each exposure; a range of no width gives its end to the last bit."""
+    own = {
+        "rate": rate[0] * (rate[1] / rate[0]) ** rng.random(),
+        "beta": beta[0] + (beta[1] - beta[0]) * rng.random(),
+        "contrast": contrast[0] + (contrast[1] - contrast[0]) * rng.random(),
+    }
+    place = rng.random()
+    return [Truth(**own, counts=low * (high / low) ** place) for low, high in counts]
 
 
-def _one_bin(
-    true: Truth,
-    delays: np.ndarray,
-    scales: np.ndarray,
-    frames: int,
-    pixels: int,
-    frame_time: float,
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """g2, its error over the pixels and its mean, each (tau,), and the error of the fields' autocorrelation."""
-    rate = true.rate * frame_time
-    amplitudes, field_error = spectrum(rate, true.beta, frames)
-    seen = photographs(true, amplitudes, pixels, frames, rng)
-    g2, g2_err = normalised(*multitau(seen, delays, scales))
-    return g2, g2_err, theory(delays, scales, rate, true.beta, true.contrast), field_error
-
-
-# ---- one bin
+def _one_bin(trues: Sequence[Truth], how: Measurement, rng: np.random.Generator) -> list[tuple[Any, ...]]:
+    """Of each exposure: g2, its error over the pixels, photons per pixel and frame, the mean g2, and the error of the
+    fields' autocorrelation."""
+    rate, (delays, scales) = trues[0].rate * how.frame_time, how.delays
+    amplitudes, field_error = spectrum(rate, trues[0].beta, how.frames)
+    intensity = intensities(amplitudes, mode_weights(trues[0].contrast), how.pixels, how.frames, rng, how.speckle_size)
+    mean = theory(delays, scales, rate, trues[0].beta, trues[0].contrast)
+    found = []
+    for true in trues:
+        seen = rng.poisson(true.counts * intensity)
+        g2, g2_err = normalised(*multitau(seen, delays, scales), how.static_bins)
+        found.append((g2, g2_err, seen.mean(), mean, field_error))
+    return found
 
 
 def photographs(true: Truth, amplitudes: np.ndarray, pixels: int, frames: int, rng: np.random.Generator) -> np.ndarray:
@@ -165,9 +202,14 @@ def photographs(true: Truth, amplitudes: np.ndarray, pixels: int, frames: int, r
     return rng.poisson(true.counts * intensities(amplitudes, mode_weights(true.contrast), pixels, frames, rng))
 
 
-def normalised(products: np.ndarray, early: np.ndarray, late: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """g2 of the bin and its error over the pixels, both (tau,); 0 where no pixel saw a pair."""
-    g2 = _ratio(products.mean(axis=1), early.mean(axis=1) * late.mean(axis=1))
+def normalised(
+    products: np.ndarray, early: np.ndarray, late: np.ndarray, static_bins: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """g2 of the bin, the mean over its static bins, and its error over the pixels, both (tau,); 0 where no pixel saw a
+    pair."""
+    parts = [np.array_split(each, static_bins, axis=1) for each in (products, early, late)]
+    means = ([part.mean(axis=1) for part in each] for each in parts)
+    g2 = np.mean([_ratio(product, first * last) for product, first, last in zip(*means, strict=True)], axis=0)
     by_pixel = _ratio(products, early * late)
     return g2, by_pixel.std(axis=1, ddof=1) / math.sqrt(products.shape[1])
 

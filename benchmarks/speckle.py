@@ -40,11 +40,32 @@ def mode_weights(contrast: float) -> np.ndarray:
 
 
 def intensities(
-    amplitudes: np.ndarray, weights: np.ndarray, pixels: int, frames: int, rng: np.random.Generator
+    amplitudes: np.ndarray,
+    weights: np.ndarray,
+    pixels: int,
+    frames: int,
+    rng: np.random.Generator,
+    speckle_size: float = 0.0,
 ) -> np.ndarray:
-    """Intensity of mean 1 (pixel, frame): the modes add up without interference."""
+    """Intensity of mean 1 (pixel, frame): the modes add up without interference. Pixels form a square, in which the
+    correlation of intensities falls to 1/e at the speckle size, in pixels; 0 if they are independent."""
     total = np.zeros((pixels, frames), np.float32)
     for weight in weights.astype(np.float32):
-        field = fields(amplitudes, pixels, frames, rng)
+        field = blurred(fields(amplitudes, pixels, frames, rng), speckle_size)
         total += weight * (field.real**2 + field.imag**2)
     return total
+
+
+def blurred(field: np.ndarray, speckle_size: float) -> np.ndarray:
+    """Independent fields (pixel, frame) of a square of pixels made to correlate: by exp(-r^2 / (2 size^2)) at distance
+    r, so that intensities do by exp(-r^2 / size^2)."""
+    if speckle_size == 0:
+        return field
+    side = math.isqrt(len(field))
+    if side**2 != len(field):
+        raise ValueError(f"{len(field)} pixels are no square")
+    place = np.arange(side)
+    eigenvalues, vectors = np.linalg.eigh(np.exp(-((place[:, None] - place) ** 2) / (2 * speckle_size**2)))
+    root = ((vectors * np.sqrt(np.maximum(eigenvalues, 0))) @ vectors.T).astype(np.float32)
+    mixed = np.einsum("ij,kl,jlt->ikt", root, root, field.reshape(side, side, -1), optimize=True)
+    return mixed.reshape(field.shape)

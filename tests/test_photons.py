@@ -1,16 +1,10 @@
 """The simulator that goes through photons: speckle, Poisson counts and the multi-tau correlation against their laws."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
+import photons
 import pytest
+import speckle
 import xarray as xr
-
-PATH = Path(__file__).parent.parent / "benchmarks" / "photons.py"
-SPEC = importlib.util.spec_from_file_location("photons", PATH)
-photons = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(photons)
 
 
 def mean_and_error(samples):
@@ -28,7 +22,7 @@ def test_spectrum_is_of_the_wanted_autocorrelation(beta, rate):
 @pytest.mark.parametrize("beta", [0.6, 1.0, 1.5])
 def test_fields_decorrelate_as_asked(beta):
     amplitudes, _ = photons.spectrum(0.05, beta, frames=256)
-    field = photons.fields(amplitudes, 4000, 256, np.random.default_rng(1)).astype(complex)
+    field = speckle.fields(amplitudes, 4000, 256, np.random.default_rng(1)).astype(complex)
     lags = np.array([0, 1, 3, 10, 30, 100])
     products = np.stack([(field[:, : 256 - lag].conj() * field[:, lag:]).mean(axis=1) for lag in lags], axis=1)
     mean, error = mean_and_error(products.real)
@@ -143,3 +137,40 @@ def test_stated_errors():
     np.testing.assert_array_equal(none[0].valid, right[0].valid)
     with pytest.raises(ValueError, match="errors is 'right'"):
         photons.simulate(errors="right")
+
+
+def test_exposures_see_the_same_speckles():
+    few, many = photons.exposures(2, [(0.5, 0.5), (50.0, 50.0)], seed=3, frames=256, pixels=16)
+    assert few[1].rate.equals(many[1].rate)
+    assert (np.abs(few[0].counts / many[0].counts * 100 - 1) < 0.1).all()
+    alone, _ = photons.simulate(2, counts=(0.5, 0.5), seed=3, frames=256, pixels=16)
+    xr.testing.assert_identical(alone, few[0])
+
+
+@pytest.mark.parametrize("size", [0.5, 1.0, 2.0])
+def test_speckles_larger_than_a_pixel(size):
+    amplitudes, _ = photons.spectrum(0.3, 1.0, frames=64)
+    rng = np.random.default_rng(4)
+    runs = [photons.intensities(amplitudes, np.ones(1), 16, 64, rng, size) - 1 for _ in range(2000)]
+    first = np.array([run.reshape(4, 4, 64)[0, 0] for run in runs]).astype(float)
+    for place in ((0, 0), (0, 1), (1, 1), (0, 3)):
+        other = np.array([run.reshape(4, 4, 64)[place] for run in runs])
+        mean, error = mean_and_error((first * other).mean(axis=1))
+        assert abs(mean - np.exp(-(place[0] ** 2 + place[1] ** 2) / size**2)) < 4.5 * error
+    with pytest.raises(ValueError, match="15 pixels are no square"):
+        photons.intensities(amplitudes, np.ones(1), 15, 64, rng, size)
+
+
+def test_static_bins_are_normalised_by_themselves():
+    products, early, late = np.random.default_rng(5).uniform(0.5, 1, (3, 4, 6))
+    g2, _ = photons.normalised(products, early, late, static_bins=2)
+    halves = [
+        photons.normalised(*(each[:, half] for each in (products, early, late)))[0] for half in (slice(3), slice(3, 6))
+    ]
+    np.testing.assert_allclose(g2, np.mean(halves, axis=0))
+
+
+def test_curves_state_their_counting():
+    data, truth = photons.simulate(3, counts=(0.2, 0.2), frames=512, pixels=16, dpl=4)
+    assert (np.abs(data.counts / truth.counts - 1) < 0.2).all()
+    assert (data.attrs["frames"], data.pixels.values[0], data.frames_summed.values[-1]) == (512, 16, 8)

@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Array, Int, Key, UInt32
 
 # What a bin's random numbers are used for, as numbers that are hashed into its keys: draws from the prior, points about
-# the modes, resampling of weighted points, the chains' transitions, draws of amplitudes, points from fitted mixtures.
-PRIOR_DRAWS, NEAR_MODES, RESAMPLING, TRANSITIONS, AMPLITUDES, MIXTURE_DRAWS = range(6)
+# the modes, resampling of weighted points, the chains' transitions, draws of amplitudes, points from fitted mixtures,
+# points at which theory's errors are computed.
+PRIOR_DRAWS, NEAR_MODES, RESAMPLING, TRANSITIONS, AMPLITUDES, MIXTURE_DRAWS, WITH_THEORY = range(7)
 
 
 def bin_keys(seed: int, identity: Int[np.ndarray, "bin 2"]) -> UInt32[np.ndarray, "bin 2"]:

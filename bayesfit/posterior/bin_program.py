@@ -117,6 +117,11 @@ class BinProgram:
         """The scatter of the points at constrained values."""
         return Override(self._scatter, values, {})(bin)
 
+    def log_likelihood(self, values: Values, bin: Bin) -> Float[Array, ""]:
+        """Log density of the data, per unit of g2, at constrained values, without any approximation."""
+        g2 = bin.y / jnp.where(bin.valid, bin.inverse_error, 1.0)
+        return Observed(self.mean(values, bin), self.scatter_at(values, bin), bin).log_prob(g2)
+
     def log_prior(self, values: Values, bin: Bin) -> Values:
         """Log prior density of every inferred parameter at constrained values, without Jacobian."""
         recorder = PriorDensity(self.overridden(self.parameters, bin), values)

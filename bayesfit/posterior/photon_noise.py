@@ -1,12 +1,14 @@
 """Noise "photons": what theory says of the errors of each bin at an estimate of its parameters.
 
 Size and correlations of the errors depend on the decay and on the contrast, but little. They are computed at an
-estimate, again at a better one, and then kept, so that the sampler evaluates no integrals.
+estimate, again at a better one, and then kept, so that the sampler evaluates no integrals. Where they differ within the
+posterior (`sample/theory_points.py`), they are those of its mean square signal, since they are quadratic in the signal
+where speckles matter most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -60,7 +62,14 @@ class Signals(NamedTuple):
         return self.baseline[:, None] + np.array(rows)
 
 
-def with_theory(problem: Problem, values: Values, spread=None, weights=None) -> Problem:
+class Cloud(NamedTuple):
+    """Points of the posterior of each bin: every parameter by name, and weights of sum 1, each (bin, point)."""
+
+    values: Mapping[str, Float[np.ndarray, "bin point"]]
+    weights: Float[np.ndarray, "bin point"]
+
+
+def with_theory(problem: Problem, values: Values, cloud: Cloud | None = None) -> Problem:
     """The problem with the errors that theory gives at these values of the curve's parameters, by name.
 
     The data are standardised by these errors, and the noise model's program finds their correlations in `Bin.layout`.
@@ -69,29 +78,30 @@ def with_theory(problem: Problem, values: Values, spread=None, weights=None) -> 
     Args:
         problem: with noise "photons".
         values: every parameter of the model, and `contrast`.
+        cloud: points of the posterior whose mean square signal theory is given; by default the signal at `values`.
     """
     if problem.counting is None or problem.posterior.model.form != "siegert":
         return problem
     signals, bins = _signals(problem, values), problem.bins
-    others = [signals]
-    if weights is not None:
-        with np.errstate(all="ignore"):
-            total = 0.0
-            for m in range(weights.shape[1]):
-                each = _signals(problem, {name: v[:, m] for name, v in spread.items()}).signal
-                total = total + weights[:, m, None] * np.where(np.isfinite(each), each, 0.0) ** 2
-            others = [Signals(np.sqrt(total), signals.baseline)]
+    at = signals if cloud is None else signals._replace(signal=_root_mean_square(problem, cloud))
     layout, inverse_error, size = bins.layout.copy(), bins.inverse_error.copy(), problem.counting.lags.size
     for own in _batches(signals.finite):
-        counting, some = problem.counting.of_bins(own), take(signals, own)
-        valid = bins.valid[own, :size]
-        parts = [take(each, own).errors(counting) for each in others]
-        mean, correlation = (sum(each) / len(parts) for each in zip(*parts, strict=True))
-        deviance = _deviance(take(bins, own), some.curve(counting))
+        counting, valid = problem.counting.of_bins(own), bins.valid[own, :size]
+        mean, correlation = take(at, own).errors(counting)
+        deviance = _deviance(take(bins, own), take(signals, own).curve(counting))
         layout[own] = theory.with_theory(layout[own], correlation, valid, deviance)
         variance = np.diagonal(correlation, axis1=1, axis2=2) * mean / np.maximum(counting.pairs, SMALLEST)
         inverse_error[own, :size] = np.where(valid, variance**-0.5, 0.0)
     return _standardised(problem, bins._replace(layout=layout), inverse_error)
+
+
+def _root_mean_square(problem: Problem, cloud: Cloud) -> Float[np.ndarray, "bin point"]:
+    """The root of the mean square signal over a cloud."""
+    total = 0.0
+    for point, weights in enumerate(cloud.weights.T):
+        signal = _signals(problem, {name: value[:, point] for name, value in cloud.values.items()}).signal
+        total = total + weights[:, None] * np.where(np.isfinite(signal), signal, 0.0) ** 2
+    return np.sqrt(total)
 
 
 def _batches(there: Bool[np.ndarray, " bin"]) -> Iterator[Int[np.ndarray, " width"]]:
@@ -123,9 +133,15 @@ def _standardised(problem: Problem, bins: Bin, inverse_error: Float[Array, "q_bi
 
 def moved(problem: Problem, before: Values, after: Values) -> Bool[Array, " q_bin"]:
     """The bins whose decay differs so much between these two choices of values that theory's errors do."""
+    return distance(problem, before, after) >= UNCHANGED
+
+
+def distance(problem: Problem, before: Values, after: Values) -> OfBins:
+    """How far the signal is at these values from that at those before, in units of the contrast; 0 where not finite."""
     old, new = (_signals(problem, values).signal for values in (before, after))
     difference, size = (np.max(np.abs(each), axis=1) for each in (new - old, old))
-    return np.isfinite(new).all(axis=1) & ~(difference < UNCHANGED * np.maximum(size, CONTRAST[0]))
+    relative = difference / np.maximum(size, CONTRAST[0])
+    return np.where(np.isfinite(new).all(axis=1), np.where(np.isfinite(relative), relative, np.inf), 0.0)
 
 
 def _signals(problem: Problem, values: Values) -> Signals:
@@ -135,17 +151,17 @@ def _signals(problem: Problem, values: Values) -> Signals:
     given = {name: np.asarray(value, float) for name, value in {**problem.bins.fixed, **values}.items()}
     count, grid = len(problem.bins.y), lag_grid(counting.frames)[1:] * counting.frame_time
     delays = np.broadcast_to(grid, (count, grid.size))
-    found = _of_bins(_decay(problem.posterior), given, delays)
+    found = of_bins(_decay(problem.posterior), given, delays)
     decay = np.concatenate([np.ones((count, 1)), found], axis=1)
     return Signals(np.clip(given["contrast"], *CONTRAST)[:, None] * decay, given["baseline"])
 
 
 def values_at(problem: Problem, z: Float[Array, "q_bin param"]) -> dict[str, OfBins]:
     """Every parameter of each bin at its coordinates."""
-    return _of_bins(_constrained(problem.posterior), problem.bins, z)
+    return of_bins(_constrained(problem.posterior), problem.bins, z)
 
 
-def _of_bins(program: Spread, *arguments: PyTree) -> PyTree:
+def of_bins(program: Spread, *arguments: PyTree) -> PyTree:
     """What a program makes of every bin, so many at a time that no bin's bits depend on the number of bins."""
     count = len(jax.tree.leaves(arguments[-1])[0])
     parts = stream(program, Batches(count, WIDTH, 1), lambda index: tuple(take(each, index) for each in arguments))

@@ -1,0 +1,116 @@
+"""Noise "photons": points of a bin's posterior, weighted with the errors that theory gives at each of them.
+
+The sampler keeps theory's errors as they are at an estimate. Where the decay is slow or hardly seen, they differ much
+within the posterior, and so does the likelihood. There, some points are drawn about the posterior with errors kept, and
+are weighted by the likelihood with errors of their own; errors that are kept next are those of these points together.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, UInt32
+
+from bayesfit.compute import keys as _keys
+from bayesfit.compute.devices import Spread, named
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.coordinates import Values
+from bayesfit.posterior.density import Posterior
+from bayesfit.posterior.photon_noise import UNCHANGED, Cloud, distance, of_bins, values_at, with_theory
+from bayesfit.posterior.prepare import Problem
+from bayesfit.sample.mixture import Components, draw_points, log_densities
+from bayesfit.sample.starts import Estimate
+
+Keys = UInt32[np.ndarray, "bin 2"]
+
+SURVEYED = 8  # draws, of which the farthest tells whether theory's errors differ
+NOTICEABLE = 2.0  # difference of the log likelihood
+POINTS = 24  # that are weighted
+LEAST_ESS = 10.0  # of the importance sample, below which nothing is known of the posterior
+CENTRES, WIDTH = 16, 0.7  # of the distribution they come from: draws of the posterior, and kernels about them
+
+
+def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.ndarray, " bin"]:
+    """The bins in whose posterior theory's errors differ so much that the likelihood does: at that one of some draws
+    whose signal is farthest from the one at the values before."""
+    draws = np.stack([_z(found, u) for u in np.moveaxis(_draws(found, SURVEYED), 1, 0)])
+    apart = np.stack([distance(problem, before, values_at(problem, z)) for z in draws])
+    farthest = draws[np.argmax(apart, axis=0), np.arange(apart.shape[1])]
+    differ = (apart.max(axis=0) >= UNCHANGED) | ~(found.importance_ess >= LEAST_ESS)
+    places = np.flatnonzero(differ)
+    if places.size:
+        own = problem.of_bins(places)
+        values = values_at(own, farthest[places])
+        change = _log_likelihood(with_theory(own, values), values) - _log_likelihood(own, values)
+        differ[places] = ~(np.abs(change) < NOTICEABLE)
+    return differ
+
+
+def weighted_points(problem: Problem, found: Estimate, prior_draws: Any, keys: Keys, round: int) -> Cloud:
+    """Points of the posterior of each bin, with weights. Where nothing is known of it, with errors that are too small
+    by far, they are draws from the prior (bin, draw, param), all with the same weight."""
+    drawn = [
+        _about(centres, np.random.default_rng((*key, _keys.WITH_THEORY, round)))
+        for key, centres in zip(keys, _draws(found, CENTRES), strict=True)
+    ]
+    u, log_proposal, amplitude_keys = (np.stack(each) for each in zip(*drawn, strict=True))
+    count = u.shape[0] * POINTS
+    all_points = problem.of_bins(np.repeat(np.arange(u.shape[0]), POINTS))
+    z = np.concatenate([_z(found, u[:, point])[:, None] for point in range(POINTS)], axis=1)
+    unknown = ~(found.importance_ess >= LEAST_ESS)
+    z[unknown] = prior_draws[unknown, :POINTS]
+    at = all_points.bins, z.reshape(count, -1), amplitude_keys.reshape(count, 2)
+    values, potential, kept = of_bins(_points(problem.posterior), *at)
+    own = _log_likelihood(with_theory(all_points, values), values)
+    log_weights = (own - kept - potential).reshape(-1, POINTS) - log_proposal
+    log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
+    weights = np.exp(log_weights - np.maximum(log_weights.max(axis=1, keepdims=True), -1e300))
+    weights = np.where(weights.any(axis=1, keepdims=True) & ~unknown[:, None], weights, 1.0)
+    by_bin = {name: value.reshape(-1, POINTS) for name, value in values.items()}
+    return Cloud(by_bin, weights / weights.sum(axis=1, keepdims=True))
+
+
+def _about(centres: Float[np.ndarray, "draw param"], random: np.random.Generator) -> tuple[Any, Any, Any]:
+    """Points about draws of a posterior of unit covariance, their log density, and a key for each."""
+    size = centres.shape[1]
+    kernels = Components(centres, np.full((len(centres), size, size), WIDTH * np.eye(size)), np.zeros(len(centres)))
+    u = draw_points(random, kernels, POINTS)
+    return u, log_densities(u, kernels), random.integers(2**32, size=(POINTS, 2), dtype=np.uint32)
+
+
+def _draws(found: Estimate, count: int) -> Float[np.ndarray, "bin draw param"]:
+    """Some draws of the posterior, preconditioned."""
+    kernels = np.moveaxis(found.mixture.kernels, -1, 1)
+    return kernels[:, np.linspace(0, kernels.shape[1] - 1, count).astype(int)]
+
+
+def _z(found: Estimate, u: Float[np.ndarray, "bin param"]) -> Float[np.ndarray, "bin param"]:
+    """Coordinates of preconditioned points."""
+    return found.location + np.einsum("bij,bj->bi", found.factor, u)
+
+
+def _log_likelihood(problem: Problem, values: Values) -> Float[np.ndarray, " bin"]:
+    return of_bins(_likelihoods(problem.posterior), problem.bins, values)
+
+
+@lru_cache(maxsize=32)
+def _likelihoods(posterior: Posterior) -> Spread:
+    """The program of the log likelihood of a bin at parameters by name."""
+    return Spread(
+        lambda bin, values: posterior.log_likelihood(values, bin), named("log likelihood", posterior.identity)
+    )
+
+
+@lru_cache(maxsize=32)
+def _points(posterior: Posterior) -> Spread:
+    """The program of the parameters of a bin at a point, with a draw of the amplitudes, and of potential and log
+    likelihood there."""
+
+    def program(bin: Bin, z: Any, key: Any) -> tuple[Values, Any, Any]:
+        values = posterior.constrain(z, bin, jax.random.wrap_key_data(key))
+        return values, posterior.potential(z, bin), posterior.log_likelihood(values, bin)
+
+    return Spread(program, named("points", posterior.identity))
