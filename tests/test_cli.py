@@ -209,3 +209,27 @@ def test_noise_models_are_listed_and_chosen(call):
     assert all(name in listed for name in ("scaled", "robust", "correlated"))
     wrong = call("run", "data/table_sim.csv", "-o", "unused", "--noise", "robst", code=2)
     assert "Did you mean 'robust'" in wrong.stderr
+
+
+def test_advice_is_followed_on_request(call, tmp_path):
+    """Eight curves so noisy that none tells its rate by itself."""
+    q = np.geomspace(0.002, 0.01, 8)
+    rng = np.random.default_rng(5)
+    rows = ["q,tau,g2,g2_err"]
+    for own in q:
+        g2 = 1 + 0.2 * np.exp(-2 * 4e4 * own**2 * TAU) + rng.normal(0, 0.4, TAU.size)
+        rows += [f"{own},{tau},{value},0.4" for tau, value in zip(TAU, g2, strict=True)]
+    path = tmp_path / "weak.csv"
+    path.write_text("\n".join(rows))
+    fixed = ["--model", "single_exponential", "--set", "fixed.contrast=0.2", "--set", "fixed.baseline=1"]
+    done = call("run", path, "-o", tmp_path, "--advise", *fixed, *QUICK)
+    assert "as advised: --set across.rate=diffusion" in done.stdout
+    alone, together = (bayesfit.load(tmp_path / f"{name}.nc") for name in ("weak", "weak_advised"))
+    assert "across" in together
+    counts = [int((each["diagnostics"].verdict == "ok").sum()) for each in (alone, together)]
+    assert counts[1] > counts[0]
+    assert (
+        f"ok: {counts[0]} bins in {tmp_path / 'weak.nc'}, {counts[1]} in {tmp_path / 'weak_advised.nc'}" in done.stdout
+    )
+    again = call("run", "data/table_sim.csv", "-o", tmp_path, "--advise", *QUICK)
+    assert "--advise: the result advises nothing else" in again.stdout

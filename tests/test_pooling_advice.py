@@ -39,11 +39,15 @@ def diagnostics(vague, bins=6, q=True, verdict="not_identified"):
     ],
 )
 def test_what_most_bins_do_not_determine_is_pooled(vague, q, expected):
-    assert advise_pooling(diagnostics(vague, q=q)) == f"single bins do not determine {expected}"
+    words, across = advise_pooling(diagnostics(vague, q=q))
+    assert words == f"single bins do not determine {expected}"
+    assert words.split(": fit them together, ")[1] == " ".join(
+        f"--set across.{name}={kind}" for name, kind in across.items()
+    )
 
 
 def test_otherwise_nothing_is_advised():
-    assert advise_pooling(diagnostics({"beta": 2})) == ""
-    assert advise_pooling(diagnostics({"contrast": 6})) == ""
-    assert advise_pooling(diagnostics({"beta": 2}, bins=2)) == ""
-    assert advise_pooling(diagnostics({"beta": 6}, verdict="misfit")) == ""
+    assert advise_pooling(diagnostics({"beta": 2})) == ("", {})
+    assert advise_pooling(diagnostics({"contrast": 6})) == ("", {})
+    assert advise_pooling(diagnostics({"beta": 2}, bins=2)) == ("", {})
+    assert advise_pooling(diagnostics({"beta": 6}, verdict="misfit")) == ("", {})

@@ -18,10 +18,10 @@ from bayesfit.sample import least_squares, starts
 from bayesfit.sample.least_squares import PointEstimate
 from bayesfit.sample.starts import Estimate
 from bayesfit.sample.target import BinTargets
-from bayesfit.sample.theory_points import LEAST_ESS, errors_differ, weighted_points
+from bayesfit.sample.theory_points import LEAST_ESS, errors_differ, prior_points, suspect, weighted_points
 
 Keys = UInt32[np.ndarray, "bin 2"]
-ROUNDS = 3  # of points that are weighted with the errors of theory
+ROUNDS = 5  # of points that are weighted with the errors of theory
 
 Values = Mapping[str, Float[np.ndarray, " bin"]]
 
@@ -42,20 +42,28 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
     """What the sampler needs of each bin. With noise "photons", bins in whose posterior theory's errors differ are
     given those of weighted points, and are estimated again, until they agree."""
     problem, keys, chains = outcome.problem, outcome.keys, outcome.settings.chains
-    found = starts.estimate_bins(BinTargets(problem.posterior, problem.bins, keys), points, chains, report, stop)
-    before = points.solution.values
-    places = np.arange(len(keys) if problem.counting is not None else 0)
-    for round in range(ROUNDS):
-        if places.size and not stop.asked:
-            differ = errors_differ(problem.of_bins(places), take(before, places), take(found, places))
-            places = places[differ]
-        if not places.size or stop.asked:
+
+    def estimated(problem: Problem, places: Int[np.ndarray, " chosen"]) -> Estimate:
+        targets = BinTargets(problem.posterior, problem.bins, keys[places])
+        return starts.estimate_bins(targets, take(points, places), chains, report, stop)
+
+    places = np.arange(len(keys))
+    found, before = estimated(problem, places), points.solution.values
+    for round in range(ROUNDS if problem.counting is not None else 0):
+        if stop.asked:
             break
         own, some = problem.of_bins(places), take(found, places)
+        lost = suspect(own, some) & (round == 0)
+        differ = np.flatnonzero(lost | errors_differ(own, take(before, places), some))
+        if not differ.size:
+            break
+        places, own, some = places[differ], own.of_bins(differ), take(some, differ)
+        cloud, anew = weighted_points(own, some, keys[places], round), np.flatnonzero(lost[differ])
+        if anew.size:
+            put(cloud, anew, prior_points(own.of_bins(anew), keys[places[anew]]))
         centre = values_at(own, some.location)
-        own = with_theory(own, centre, weighted_points(own, some, points.prior_draws[places], keys[places], round))
-        targets = BinTargets(problem.posterior, own.bins, keys[places])
-        again = starts.estimate_bins(targets, take(points, places), chains, report, stop)
+        own = with_theory(own, centre, cloud)
+        again = estimated(own, places)
         held = np.flatnonzero(_known(again) >= _known(some))
         places, own, centre = places[held], own.of_bins(held), take(centre, held)
         problem, before = _with_bins(problem, places, own), jax.tree.map(np.copy, before)

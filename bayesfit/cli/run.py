@@ -33,6 +33,9 @@ def run(
         str | None, typer.Option(help="Several files as one result: average, stack, average_stack or series.")
     ] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Also draw NAME.png beside each result.")] = False,
+    advise: Annotated[
+        bool, typer.Option("--advise", help="Also fit as the result advises, into NAME_advised.nc, and report both.")
+    ] = False,
 ) -> None:
     """Fit files and save a posterior with a verdict on every bin.
 
@@ -56,7 +59,7 @@ def run(
         jobs = [([file], path) for file, path in zip(files, outputs(files, output), strict=True)]
     else:
         jobs = [(files, one_output(files, output, str(settings.together)))]
-    ends = [_fit_one(inputs, path, settings, plot) for inputs, path in jobs]
+    ends = [_fit_one(inputs, path, settings, plot, advise) for inputs, path in jobs]
     if all(end == WRONG_USE for end in ends):
         raise typer.Exit(WRONG_USE)
     raise typer.Exit(FAILED if {WRONG_USE, FAILED} & set(ends) else max(ends))
@@ -77,7 +80,7 @@ def _check_names(settings: RunSettings) -> None:
         get_pipeline(settings.pipeline)
 
 
-def _fit_one(files: list[Path], path: Path, settings: RunSettings, plot: bool) -> int:
+def _fit_one(files: list[Path], path: Path, settings: RunSettings, plot: bool, advise: bool = False) -> int:
     """Fit one file, or several as one; save and print the result. Returns the exit code for this fit alone.
 
     Raises:
@@ -103,7 +106,30 @@ def _fit_one(files: list[Path], path: Path, settings: RunSettings, plot: bool) -
     if "interrupted" in verdicts or "datasets_left_out" in result.attrs:
         typer.echo(f"interrupted: the draws so far are in {path}", err=True)
         raise typer.Exit(INTERRUPTED)
-    return FAILED if not drawn else DONE if "ok" in verdicts else NONE_OK
+    end = FAILED if not drawn else DONE if "ok" in verdicts else NONE_OK
+    return _fit_as_advised(files, path, settings, plot, result, end) if advise else end
+
+
+def _fit_as_advised(
+    files: list[Path], path: Path, settings: RunSettings, plot: bool, result: xr.DataTree, end: int
+) -> int:
+    """Fit again with the settings that a result names, beside it; print how many bins are ok in both. Returns the exit
+    code of the better one."""
+    from bayesfit.cli.show_result import in_words
+    from bayesfit.result.files import load
+    from bayesfit.result.summary import settings_to_try, tally
+
+    if not (to_try := settings_to_try(result)):
+        typer.echo("--advise: the result advises nothing else")
+        return end
+    beside = path.with_stem(f"{path.stem}_advised")
+    typer.echo(f"as advised: {in_words(to_try)}")
+    again = _fit_one(files, beside, settings.advised(to_try), plot)
+    if again in (WRONG_USE, FAILED):
+        return again
+    counts = [tally(each).get("ok", 0) for each in (result, load(beside))]
+    typer.echo(f"ok: {counts[0]} bins in {path}, {counts[1]} in {beside}")
+    return min(end, again)
 
 
 def _drawn_beside(result: xr.DataTree, path: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -55,6 +55,16 @@ def print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: s
         console.print(common_table(result))
         for line in common_lines(result):
             typer.echo(line)
+
+
+def in_words(settings: dict[str, Any]) -> str:
+    """Settings as the command line takes them."""
+    flat = {
+        f"{name}.{inner}" if inner else name: value
+        for name, given in settings.items()
+        for inner, value in (given.items() if isinstance(given, dict) else (("", given),))
+    }
+    return " ".join(f"--set {name}={value}" for name, value in flat.items())
 
 
 def print_law(fitted: xr.DataTree) -> None:

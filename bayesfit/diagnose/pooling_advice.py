@@ -10,23 +10,24 @@ FEWEST_BINS = 3  # of which a law or a common value says something
 LAWS = {"rate": "diffusion"}  # parameters that follow a law in q; others have one value in all bins
 
 
-def advise_pooling(diagnostics: xr.Dataset) -> str:
-    """In one line, which parameters most bins do not determine and what pools them; "" where there is none.
+def advise_pooling(diagnostics: xr.Dataset) -> tuple[str, dict[str, str]]:
+    """In one line, which parameters most bins do not determine and what pools them, "" where there is none; and the
+    pooling of each of them by name.
 
     Contrast and baseline are no reason to pool: they may well differ from bin to bin.
     """
     judged = (diagnostics.points > 0).values & diagnostics.contraction.notnull().any("parameter").values
     if judged.sum() < FEWEST_BINS or not (diagnostics.verdict == "not_identified").any():
-        return ""
+        return "", {}
     vague = {}
     for name in diagnostics.parameter.values:
         count = int((~diagnostics.identified.sel(parameter=name).values[judged]).sum())
         if count >= IN_MOST * judged.sum() and name not in ("contrast", "baseline"):
             vague[str(name)] = count
     if not vague:
-        return ""
+        return "", {}
     known_q = "q" in diagnostics.coords and bool(np.isfinite(diagnostics.q.values[judged]).all())
     kinds = {name: LAWS.get(name, "shared") if known_q else "shared" for name in vague}
     settings = " ".join(f"--set across.{name}={kind}" for name, kind in kinds.items())
     parameters = " and ".join(f"{name} (in {count} of {judged.sum()} bins)" for name, count in vague.items())
-    return f"single bins do not determine {parameters}: fit them together, {settings}"
+    return f"single bins do not determine {parameters}: fit them together, {settings}", kinds

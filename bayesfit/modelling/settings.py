@@ -92,6 +92,11 @@ class RunSettings(FitSettings):
         """The keyword arguments of `bayesfit.read`."""
         return self.model_dump(include={"pipeline", *READING})
 
+    def advised(self, settings: Mapping[str, Any]) -> RunSettings:
+        """These settings with those that a result's advice names."""
+        across = {**self.across, **settings.get("across", {})}
+        return RunSettings(**{**self.model_dump(exclude_unset=True), **settings, "across": across})
+
 
 def _explained(error: ValidationError, kind: type[BaseModel]) -> SettingsError:
     """The first complaint, in one line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -104,6 +105,13 @@ def of_dataset(
     are those on the fitted bins, `pooled` says whether they were fitted together."""
     refuted, found = advise_dataset(diagnostics, noise, delays)
     conflict = in_most_bins([verdict.conflicts for verdict in verdicts], len(verdicts))
-    together = "" if refuted or pooled else advise_pooling(diagnostics)
+    together, across = ("", dict[str, str]()) if refuted or pooled else advise_pooling(diagnostics)
     words = "; ".join(filter(None, (refuted, found.words, conflict, together)))
-    return {"refuted": refuted, "noise_to_try": found.noise, "tau_min_to_try": found.tau_min, "advice": words}
+    to_try = {"noise": found.noise, "tau_min": found.tau_min, "across": across}
+    return {
+        "refuted": refuted,
+        "noise_to_try": found.noise,
+        "tau_min_to_try": found.tau_min,
+        "settings_to_try": json.dumps({name: value for name, value in to_try.items() if value}),
+        "advice": words,
+    }

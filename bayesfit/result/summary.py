@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -113,3 +114,9 @@ def advice(result: xr.DataTree) -> str:
         return attrs["advice"]
     refuted, to_try = attrs.get("refuted", ""), attrs.get("noise_to_try", "")  # of a result of an older version
     return f"{refuted}; try noise '{to_try}' or another model" if to_try else refuted
+
+
+def settings_to_try(result: xr.DataTree) -> dict[str, Any]:
+    """The settings that the advice names, as `bayesfit.fit` and `bayesfit.read` take them; empty if there are none."""
+    found = {} if is_series(result) else result["diagnostics"].attrs
+    return json.loads(found.get("settings_to_try", "{}"))

@@ -30,7 +30,15 @@ SURVEYED = 8  # draws, of which the farthest tells whether theory's errors diffe
 NOTICEABLE = 2.0  # difference of the log likelihood
 POINTS = 24  # that are weighted
 LEAST_ESS = 10.0  # of the importance sample, below which nothing is known of the posterior
+SUSPECT = 2.5  # dispersion, above which theory's errors are likely to be those of a wrong decay
 CENTRES, WIDTH = 16, 0.7  # of the distribution they come from: draws of the posterior, and kernels about them
+
+
+def suspect(problem: Problem, found: Estimate) -> Bool[np.ndarray, " bin"]:
+    """The bins of whose posterior nothing is known, or whose errors are those of a wrong decay: with these, residuals
+    are so much larger than expected that dispersion or the sampler cannot follow."""
+    dispersion = values_at(problem, found.location)["dispersion"]
+    return ~(found.importance_ess >= LEAST_ESS) | ~(dispersion <= SUSPECT)
 
 
 def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.ndarray, " bin"]:
@@ -39,7 +47,7 @@ def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.
     draws = np.stack([_z(found, u) for u in np.moveaxis(_draws(found, SURVEYED), 1, 0)])
     apart = np.stack([distance(problem, before, values_at(problem, z)) for z in draws])
     farthest = draws[np.argmax(apart, axis=0), np.arange(apart.shape[1])]
-    differ = (apart.max(axis=0) >= UNCHANGED) | ~(found.importance_ess >= LEAST_ESS)
+    differ = apart.max(axis=0) >= UNCHANGED
     places = np.flatnonzero(differ)
     if places.size:
         own = problem.of_bins(places)
@@ -49,9 +57,20 @@ def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.
     return differ
 
 
-def weighted_points(problem: Problem, found: Estimate, prior_draws: Any, keys: Keys, round: int) -> Cloud:
-    """Points of the posterior of each bin, with weights. Where nothing is known of it, with errors that are too small
-    by far, they are draws from the prior (bin, draw, param), all with the same weight."""
+def prior_points(problem: Problem, keys: Keys) -> Cloud:
+    """Draws from the prior of each bin, all with the same weight."""
+    drawn = [
+        np.random.default_rng((*key, _keys.WITH_THEORY)).integers(2**32, size=(POINTS, 2), dtype=np.uint32)
+        for key in keys
+    ]
+    places = np.repeat(np.arange(len(keys)), POINTS)
+    values = of_bins(_prior(problem.posterior), problem.of_bins(places).bins, np.concatenate(drawn))
+    by_bin = {name: value.reshape(-1, POINTS) for name, value in values.items()}
+    return Cloud(by_bin, np.full((len(keys), POINTS), 1.0 / POINTS))
+
+
+def weighted_points(problem: Problem, found: Estimate, keys: Keys, round: int) -> Cloud:
+    """Points of the posterior of each bin, with weights."""
     drawn = [
         _about(centres, np.random.default_rng((*key, _keys.WITH_THEORY, round)))
         for key, centres in zip(keys, _draws(found, CENTRES), strict=True)
@@ -60,15 +79,13 @@ def weighted_points(problem: Problem, found: Estimate, prior_draws: Any, keys: K
     count = u.shape[0] * POINTS
     all_points = problem.of_bins(np.repeat(np.arange(u.shape[0]), POINTS))
     z = np.concatenate([_z(found, u[:, point])[:, None] for point in range(POINTS)], axis=1)
-    unknown = ~(found.importance_ess >= LEAST_ESS)
-    z[unknown] = prior_draws[unknown, :POINTS]
     at = all_points.bins, z.reshape(count, -1), amplitude_keys.reshape(count, 2)
     values, potential, kept = of_bins(_points(problem.posterior), *at)
     own = _log_likelihood(with_theory(all_points, values), values)
     log_weights = (own - kept - potential).reshape(-1, POINTS) - log_proposal
     log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
     weights = np.exp(log_weights - np.maximum(log_weights.max(axis=1, keepdims=True), -1e300))
-    weights = np.where(weights.any(axis=1, keepdims=True) & ~unknown[:, None], weights, 1.0)
+    weights = np.where(weights.any(axis=1, keepdims=True), weights, 1.0)
     by_bin = {name: value.reshape(-1, POINTS) for name, value in values.items()}
     return Cloud(by_bin, weights / weights.sum(axis=1, keepdims=True))
 
@@ -101,6 +118,15 @@ def _likelihoods(posterior: Posterior) -> Spread:
     """The program of the log likelihood of a bin at parameters by name."""
     return Spread(
         lambda bin, values: posterior.log_likelihood(values, bin), named("log likelihood", posterior.identity)
+    )
+
+
+@lru_cache(maxsize=32)
+def _prior(posterior: Posterior) -> Spread:
+    """The program of a draw from the prior of a bin."""
+    return Spread(
+        lambda bin, key: posterior.draw_full_prior(jax.random.wrap_key_data(key), bin),
+        named("full prior", posterior.identity),
     )
 
 
