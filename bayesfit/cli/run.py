@@ -106,30 +106,29 @@ def _fit_one(files: list[Path], path: Path, settings: RunSettings, plot: bool, a
     if "interrupted" in verdicts or "datasets_left_out" in result.attrs:
         typer.echo(f"interrupted: the draws so far are in {path}", err=True)
         raise typer.Exit(INTERRUPTED)
-    end = FAILED if not drawn else DONE if "ok" in verdicts else NONE_OK
-    return _fit_as_advised(files, path, settings, plot, result, end) if advise else end
+    ends = [FAILED if not drawn else DONE if "ok" in verdicts else NONE_OK]
+    if advise:
+        ends += _fit_as_advised(files, path, settings, plot, result)
+    return next((end for end in ends if end in (WRONG_USE, FAILED)), min(ends))
 
 
-def _fit_as_advised(
-    files: list[Path], path: Path, settings: RunSettings, plot: bool, result: xr.DataTree, end: int
-) -> int:
+def _fit_as_advised(files: list[Path], path: Path, settings: RunSettings, plot: bool, result: xr.DataTree) -> list[int]:
     """Fit again with the settings that a result names, beside it; print how many bins are ok in both. Returns the exit
-    code of the better one."""
+    code, or none if there is nothing else to try."""
     from bayesfit.cli.show_result import in_words
     from bayesfit.result.files import load
     from bayesfit.result.summary import settings_to_try, tally
 
     if not (to_try := settings_to_try(result)):
         typer.echo("--advise: the result advises nothing else")
-        return end
+        return []
     beside = path.with_stem(f"{path.stem}_advised")
     typer.echo(f"as advised: {in_words(to_try)}")
-    again = _fit_one(files, beside, settings.advised(to_try), plot)
-    if again in (WRONG_USE, FAILED):
-        return again
-    counts = [tally(each).get("ok", 0) for each in (result, load(beside))]
-    typer.echo(f"ok: {counts[0]} bins in {path}, {counts[1]} in {beside}")
-    return min(end, again)
+    end = _fit_one(files, beside, settings.advised(to_try), plot)
+    if end in (DONE, NONE_OK):
+        counts = [tally(each).get("ok", 0) for each in (result, load(beside))]
+        typer.echo(f"ok: {counts[0]} bins in {path}, {counts[1]} in {beside}")
+    return [end]
 
 
 def _drawn_beside(result: xr.DataTree, path: Path) -> bool:
