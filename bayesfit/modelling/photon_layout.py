@@ -14,13 +14,15 @@ NEARLY = 0.02  # variance below zero that makes no difference beside the 1 of co
 
 # The columns: E; diagonal of R; log probability of the pairs seen where as many are expected, per unit of standardised
 # g2; logarithm of the first weight; white data, and white column of the baseline; in the first rows, of each group of
-# points the mean share that dispersion has in their variance, their number, and the sum of their squared white deviance
-# residuals; and from the last one on, the weights that whiten.
-PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, WHITE_DATA, WHITE_ONES, SHARE, POINTS, SQUARES, WEIGHTS = range(10)
+# points the mean share that dispersion has in their variance, their number, and the sums of their squared white
+# residuals at an estimate, of the deviance and of the normal approximation; and from the last one on, the weights that
+# whiten.
+PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, WHITE_DATA, WHITE_ONES, SHARE, POINTS, DEVIANCE, SQUARES, WEIGHTS = range(11)
 COLUMNS = WEIGHTS + BAND + 1
 
 OfBins = Float[np.ndarray, "bin tau column"]
 OfPoints = Float[np.ndarray, "bin tau"]
+Points = Float[np.ndarray, " point"]
 Matrices = Float[np.ndarray, "bin tau tau"]
 
 
@@ -41,7 +43,7 @@ def uncorrelated(pairs: OfPoints, seen: OfPoints, valid: Bool[np.ndarray, "bin t
     layout[..., AT_BEST] = special.xlogy(seen, seen) - seen - special.gammaln(seen + 1.0)
     layout[..., AT_BEST] += 0.5 * np.log(np.where(pairs > 0, pairs, 1.0))
     for bin, own in enumerate(valid):
-        layout[bin, :GROUPS, SHARE : SQUARES + 1] = _grouped(pairs[bin, own], np.ones(own.sum()))
+        layout[bin, :GROUPS, SHARE : SQUARES + 1] = _grouped(pairs[bin, own], *np.ones((2, own.sum())))
     return layout
 
 
@@ -54,28 +56,30 @@ def with_white_data(layout: OfBins, y: OfPoints, inverse_error: OfPoints) -> OfB
 
 
 def with_theory(
-    layout: OfBins, correlation: Matrices, valid: Bool[np.ndarray, "bin delay"], deviance: OfPoints
+    layout: OfBins, correlation: Matrices, valid: Bool[np.ndarray, "bin delay"], residuals: tuple[OfPoints, OfPoints]
 ) -> OfBins:
-    """The layouts of bins with R of their first delays, of which the valid ones count, and with deviance residuals at
-    an estimate, 0 where not valid."""
+    """The layouts of bins with R of their first delays, of which the valid ones count, and with residuals at an
+    estimate, of the deviance and (n - mu) / sqrt(mu), 0 where not valid."""
     layout, size = layout.copy(), correlation.shape[1]
     sd = np.sqrt(np.diagonal(correlation, axis1=1, axis2=2))
     weights = neighbour_weights(correlation / (sd[:, :, None] * sd[:, None, :]), valid)
-    white = whitened_data(deviance / sd, weights)
+    deviance, pearson = (whitened_data(each / sd, weights) for each in residuals)
     layout[:, :size, VARIANCE], layout[:, :size, WEIGHTS:] = sd**2, weights
     layout[:, :size, LOG_WEIGHTS] = np.where(valid, np.log(np.where(valid, weights[..., 0], 1.0)), 0.0)
     for bin, own in enumerate(valid):
         pairs = layout[bin, :size, PAIRS][own]
-        layout[bin, :GROUPS, SHARE : SQUARES + 1] = _grouped(pairs, white[bin, own])
+        layout[bin, :GROUPS, SHARE : SQUARES + 1] = _grouped(pairs, deviance[bin, own], pearson[bin, own])
     return layout
 
 
-def _grouped(pairs: Float[np.ndarray, " point"], white: Float[np.ndarray, " point"]) -> Float[np.ndarray, "group 3"]:
-    """Points in groups of nearly the same share E / (E + 10): their mean share, number, and sum of squares."""
-    share = np.sort(pairs / (pairs + RARE))
-    squares = (white**2)[np.argsort(pairs, kind="stable")]
-    parts = np.array_split(np.arange(share.size), GROUPS)
-    return np.array([[share[part].mean() if part.size else 0.0, part.size, squares[part].sum()] for part in parts])
+def _grouped(pairs: Points, *residuals: Points) -> Float[np.ndarray, "group column"]:
+    """Points in groups of nearly the same share E / (E + 10): their mean share, number, and sums of squared
+    residuals."""
+    share, order = pairs / (pairs + RARE), np.argsort(pairs, kind="stable")
+    columns = np.stack([share, *(each**2 for each in residuals)])[:, order]
+    parts = np.array_split(columns, GROUPS, axis=1)
+    means = [part[0].mean() if part.size else 0.0 for part in parts]
+    return np.array([[mean, part.shape[1], *part[1:].sum(axis=1)] for mean, part in zip(means, parts, strict=True)])
 
 
 def residual_correlation(mean: OfPoints, covariance: Matrices, pairs: OfPoints) -> Matrices:

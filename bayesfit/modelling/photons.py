@@ -36,6 +36,7 @@ from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.photon_layout import (
     AT_BEST,
     COLUMNS,
+    DEVIANCE,
     GROUPS,
     LOG_WEIGHTS,
     PAIRS,
@@ -199,11 +200,11 @@ def photons(bin: Any) -> Scatter:
 
 
 def _log_factor(dispersion: Any, scale: Any, bin: Any) -> Any:
-    """Log likelihood with the dispersion that each point has over that with the same scale for all, for the squares of
-    white residuals that were found at an estimate; in groups of points that have nearly the same dispersion."""
-    share, points, squares = (bin.layout[:GROUPS, column] for column in (SHARE, POINTS, SQUARES))
+    """Log likelihood of deviance residuals with the dispersion that each point has, over that of (n - mu) / sqrt(mu) with
+    the same scale for all, for the squares found at an estimate; in groups of points of nearly the same dispersion."""
+    share, points, deviance, squares = (bin.layout[:GROUPS, column] for column in (SHARE, POINTS, DEVIANCE, SQUARES))
     variance = 1.0 + (dispersion - 1.0) * share
-    return -0.5 * jnp.sum(squares * (1.0 / variance - 1.0 / scale**2) + points * jnp.log(variance / scale**2))
+    return -0.5 * jnp.sum(deviance / variance - squares / scale**2 + points * jnp.log(variance / scale**2))
 
 
 def _with_dispersion(dispersion: Any, pairs: Any) -> Any:

@@ -29,6 +29,7 @@ from bayesfit.posterior.prepare import Problem
 
 Array = np.ndarray
 OfBins = Float[np.ndarray, " q_bin"]
+OfDelays = Float[np.ndarray, "bin tau"]
 Values = Mapping[str, OfBins]
 
 CONTRAST = 1e-3, 1.0  # bounds of the contrast that theory is given
@@ -88,8 +89,8 @@ def with_theory(problem: Problem, values: Values, cloud: Cloud | None = None) ->
     for own in _batches(signals.finite):
         counting, valid = problem.counting.of_bins(own), bins.valid[own, :size]
         mean, correlation = take(at, own).errors(counting)
-        deviance = _deviance(take(bins, own), take(signals, own).curve(counting))
-        layout[own] = theory.with_theory(layout[own], correlation, valid, deviance)
+        residuals = _residuals(take(bins, own), take(signals, own).curve(counting), mean)
+        layout[own] = theory.with_theory(layout[own], correlation, valid, residuals)
         variance = np.diagonal(correlation, axis1=1, axis2=2) * mean / np.maximum(counting.pairs, SMALLEST)
         inverse_error[own, :size] = np.where(valid, variance**-0.5, 0.0)
     return _standardised(problem, bins._replace(layout=layout), inverse_error)
@@ -113,12 +114,15 @@ def _batches(there: Bool[np.ndarray, " bin"]) -> Iterator[Int[np.ndarray, " widt
         yield np.pad(own, (0, WIDTH - own.size), mode="edge")
 
 
-def _deviance(bins: Bin, curve: Float[np.ndarray, "bin tau"]) -> Float[np.ndarray, "bin tau"]:
-    """Deviance residuals of bins at curves; 0 where not valid."""
+def _residuals(bins: Bin, curve: OfDelays, mean: OfDelays) -> tuple[OfDelays, OfDelays]:
+    """Residuals of bins at curves, of the deviance and (n - mu) / sqrt(mu), the latter with theory's mean; 0 where not
+    valid."""
     size = curve.shape[1]
     valid, pairs = bins.valid[:, :size], bins.layout[:, :size, theory.PAIRS]
-    g2 = bins.y[:, :size] / np.where(valid, bins.inverse_error[:, :size], 1.0)
-    return np.where(valid, theory.deviance_of(g2 * pairs, np.maximum(pairs * curve, SMALLEST)), 0.0)
+    n = bins.y[:, :size] / np.where(valid, bins.inverse_error[:, :size], 1.0) * pairs
+    mu = np.maximum(pairs * curve, SMALLEST)
+    each = theory.deviance_of(n, mu), (n - mu) / np.sqrt(np.maximum(pairs * mean, SMALLEST))
+    return np.where(valid, each[0], 0.0), np.where(valid, each[1], 0.0)
 
 
 def _standardised(problem: Problem, bins: Bin, inverse_error: Float[Array, "q_bin tau"]) -> Problem:
