@@ -18,7 +18,7 @@ from bayesfit.sample import least_squares, starts
 from bayesfit.sample.least_squares import PointEstimate
 from bayesfit.sample.starts import Estimate
 from bayesfit.sample.target import BinTargets
-from bayesfit.sample.theory_points import LEAST_ESS, errors_differ, prior_points, suspect, weighted_points
+from bayesfit.sample.theory_points import LEAST_ESS, errors_differ, posterior_points, prior_points, suspect
 
 Keys = UInt32[np.ndarray, "bin 2"]
 ROUNDS = 5  # of points that are weighted with the errors of theory
@@ -48,7 +48,7 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
         return starts.estimate_bins(targets, take(points, places), chains, report, stop)
 
     places = np.arange(len(keys))
-    found, before = estimated(problem, places), points.solution.values
+    found, before, seen = estimated(problem, places), points.solution.values, None
     for round in range(ROUNDS if problem.counting is not None else 0):
         if stop.asked:
             break
@@ -58,14 +58,14 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
         if not differ.size:
             break
         places, own, some = places[differ], own.of_bins(differ), take(some, differ)
-        cloud, anew = weighted_points(own, some, keys[places], round), np.flatnonzero(lost[differ])
-        if anew.size:
-            put(cloud, anew, prior_points(own.of_bins(anew), keys[places[anew]]))
+        seen = prior_points(own, keys[places]) if seen is None else take(seen, differ)
+        seen = seen.and_(posterior_points(own, some, keys[places], round))
+        cloud = seen.cloud
         centre = values_at(own, some.location)
         own = with_theory(own, centre, cloud)
         again = estimated(own, places)
         held = np.flatnonzero(_known(again) >= _known(some))
-        places, own, centre = places[held], own.of_bins(held), take(centre, held)
+        places, own, centre, seen = places[held], own.of_bins(held), take(centre, held), take(seen, held)
         problem, before = _with_bins(problem, places, own), jax.tree.map(np.copy, before)
         put(before, places, {name: centre[name] for name in before})
         put(found, places, take(again, held))

@@ -7,8 +7,9 @@ are weighted by the likelihood with errors of their own; errors that are kept ne
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,9 +30,37 @@ Keys = UInt32[np.ndarray, "bin 2"]
 SURVEYED = 8  # draws, of which the farthest tells whether theory's errors differ
 NOTICEABLE = 2.0  # difference of the log likelihood
 POINTS = 24  # that are weighted
+LEAST_POINTS = 4.0  # effective number of weighted points
 LEAST_ESS = 10.0  # of the importance sample, below which nothing is known of the posterior
 SUSPECT = 2.5  # dispersion, above which theory's errors are likely to be those of a wrong decay
 CENTRES, WIDTH = 16, 0.7  # of the distribution they come from: draws of the posterior, and kernels about them
+
+
+class Weighted(NamedTuple):
+    """Points of each bin: every parameter by name, and logarithms of importance weights, each (bin, point)."""
+
+    values: Mapping[str, Float[np.ndarray, "bin point"]]
+    log_weights: Float[np.ndarray, "bin point"]
+
+    def and_(self, more: Weighted) -> Weighted:
+        """These points, and more."""
+        return jax.tree.map(lambda *both: np.concatenate(both, axis=1), self, more)
+
+    @property
+    def cloud(self) -> Cloud:
+        """The points with their weights, which are made more equal until their effective number is LEAST_POINTS."""
+        finite = np.where(np.isfinite(self.log_weights), self.log_weights, -np.inf)
+        return Cloud(self.values, np.stack([_normalised(row) for row in finite]))
+
+
+def _normalised(log_weights: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
+    """Weights of sum 1, raised to the highest power up to 1 at which so many points count."""
+    if not np.isfinite(log_weights).any():
+        return np.full(log_weights.size, 1.0 / log_weights.size)
+    relative, power = log_weights - log_weights.max(), 1.0
+    while (weights := np.exp(power * relative)).sum() ** 2 / (weights**2).sum() < LEAST_POINTS and power > 1e-3:
+        power *= 0.8
+    return weights / weights.sum()
 
 
 def suspect(problem: Problem, found: Estimate) -> Bool[np.ndarray, " bin"]:
@@ -57,20 +86,20 @@ def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.
     return differ
 
 
-def prior_points(problem: Problem, keys: Keys) -> Cloud:
-    """Draws from the prior of each bin, all with the same weight."""
+def prior_points(problem: Problem, keys: Keys) -> Weighted:
+    """Draws from the prior of each bin, weighted by the likelihood with theory's errors of their own."""
     drawn = [
         np.random.default_rng((*key, _keys.WITH_THEORY)).integers(2**32, size=(POINTS, 2), dtype=np.uint32)
         for key in keys
     ]
-    places = np.repeat(np.arange(len(keys)), POINTS)
-    values = of_bins(_prior(problem.posterior), problem.of_bins(places).bins, np.concatenate(drawn))
-    by_bin = {name: value.reshape(-1, POINTS) for name, value in values.items()}
-    return Cloud(by_bin, np.full((len(keys), POINTS), 1.0 / POINTS))
+    all_points = problem.of_bins(np.repeat(np.arange(len(keys)), POINTS))
+    values = of_bins(_prior(problem.posterior), all_points.bins, np.concatenate(drawn))
+    own = _log_likelihood(with_theory(all_points, values), values)
+    return Weighted({name: value.reshape(-1, POINTS) for name, value in values.items()}, own.reshape(-1, POINTS))
 
 
-def weighted_points(problem: Problem, found: Estimate, keys: Keys, round: int) -> Cloud:
-    """Points of the posterior of each bin, with weights."""
+def posterior_points(problem: Problem, found: Estimate, keys: Keys, round: int) -> Weighted:
+    """Points of the posterior of each bin, weighted by that with theory's errors of their own."""
     drawn = [
         _about(centres, np.random.default_rng((*key, _keys.WITH_THEORY, round)))
         for key, centres in zip(keys, _draws(found, CENTRES), strict=True)
@@ -82,12 +111,8 @@ def weighted_points(problem: Problem, found: Estimate, keys: Keys, round: int) -
     at = all_points.bins, z.reshape(count, -1), amplitude_keys.reshape(count, 2)
     values, potential, kept = of_bins(_points(problem.posterior), *at)
     own = _log_likelihood(with_theory(all_points, values), values)
-    log_weights = (own - kept - potential).reshape(-1, POINTS) - log_proposal
-    log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
-    weights = np.exp(log_weights - np.maximum(log_weights.max(axis=1, keepdims=True), -1e300))
-    weights = np.where(weights.any(axis=1, keepdims=True), weights, 1.0)
-    by_bin = {name: value.reshape(-1, POINTS) for name, value in values.items()}
-    return Cloud(by_bin, weights / weights.sum(axis=1, keepdims=True))
+    log_weights = (own - kept - potential).reshape(-1, POINTS) - log_proposal + _log_volume(found)[:, None]
+    return Weighted({name: value.reshape(-1, POINTS) for name, value in values.items()}, log_weights)
 
 
 def _about(centres: Float[np.ndarray, "draw param"], random: np.random.Generator) -> tuple[Any, Any, Any]:
@@ -102,6 +127,11 @@ def _draws(found: Estimate, count: int) -> Float[np.ndarray, "bin draw param"]:
     """Some draws of the posterior, preconditioned."""
     kernels = np.moveaxis(found.mixture.kernels, -1, 1)
     return kernels[:, np.linspace(0, kernels.shape[1] - 1, count).astype(int)]
+
+
+def _log_volume(found: Estimate) -> Float[np.ndarray, " bin"]:
+    """Logarithm of the volume of coordinates that a unit of preconditioned ones has."""
+    return np.sum(np.log(np.abs(np.diagonal(found.factor, axis1=1, axis2=2))), axis=1)
 
 
 def _z(found: Estimate, u: Float[np.ndarray, "bin param"]) -> Float[np.ndarray, "bin param"]:
