@@ -61,15 +61,19 @@ def draw_pairs(mu, pairs, matrix, dispersion, rng):
     """Numbers of pairs (tau,) where mu are expected."""
     sd = spread(dispersion, pairs)
     z = np.linalg.cholesky(matrix) @ rng.standard_normal(mu.size)
-    return np.array([_pairs(*row) for row in zip(mu, sd, z, np.sqrt(np.diag(matrix)), strict=True)])
+    return np.array([_pairs(*row) for row in zip(mu, sd, z, np.diag(matrix), strict=True)])
 
 
-def _pairs(mu, sd, z, size):
+def _pairs(mu, sd, z, variance):
+    """The number of pairs whose residual is sd z. Only pairs matter where theory's variance is 1; else the residual is
+    partly that of the square root, which has a normal distribution of any variance."""
     if mu < FEW:
         n = np.arange(int(mu + 15.0 * np.sqrt(mu) + 30.0))
         share = np.cumsum(np.exp(log_probability(n, mu, sd)))
-        return float(np.searchsorted(share / share[-1], stats.norm.cdf(z / size)))
-    top = mu + 60.0 * sd * abs(z) * np.sqrt(mu) + 100.0
-    if deviance(0.0, mu) > sd * z:
-        return 0.0
-    return optimize.brentq(lambda n: deviance(n, mu) - sd * z, 0.0, top, xtol=1e-6 * np.sqrt(mu), maxiter=1000)
+        return float(np.searchsorted(share / share[-1], stats.norm.cdf(z / np.sqrt(variance))))
+
+    def beyond(n):
+        return deviance(n, mu) / variance + (1.0 - 1.0 / variance) * 2.0 * (np.sqrt(n) - np.sqrt(mu)) - sd * z
+
+    top = mu + 60.0 * sd * abs(z) * np.sqrt(mu) + 100.0 + (sd * z) ** 2
+    return 0.0 if beyond(0.0) > 0 else optimize.brentq(beyond, 0.0, top, xtol=1e-6 * np.sqrt(mu), maxiter=1000)

@@ -163,8 +163,8 @@ def bin_of(pairs, n, correlation=None, dispersion=1.0):
     pairs, n, valid, root = np.asarray(pairs, float), np.asarray(n, float), np.ones(len(pairs), bool), np.sqrt(pairs)
     layout = photon_layout.uncorrelated(pairs[None], n[None], valid[None])[0]
     if correlation is not None:
-        some = correlation[None], valid[None], np.zeros((1, len(pairs)))
-        (layout,) = photon_layout.with_theory(layout[None], *some)
+        seen = photon_layout.Pairs(*np.stack([n, pairs, pairs])[:, None])
+        (layout,) = photon_layout.with_theory(layout[None], correlation[None], valid[None], seen)
     bin = jax.tree.map(jnp.asarray, Bin(np.ones(len(pairs)), n / root, root, valid, layout, 0.0, {}, {}))
     return bin, noise.scatter_of(dispersion, bin.layout)
 

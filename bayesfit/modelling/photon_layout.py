@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
@@ -15,9 +17,9 @@ NEARLY = 0.02  # variance below zero that makes no difference beside the 1 of co
 # The columns: E; diagonal of R; log probability of the pairs seen where as many are expected, per unit of standardised
 # g2; logarithm of the first weight; white data, and white column of the baseline; in the first rows, of each group of
 # points the mean share that dispersion has in their variance, their number, and the sums of their squared white
-# residuals at an estimate, of the deviance and of the normal approximation; and from the last one on, the weights that
+# residuals at an estimate, those of pairs and those of the normal approximation; and from the last one on, the weights that
 # whiten.
-PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, WHITE_DATA, WHITE_ONES, SHARE, POINTS, DEVIANCE, SQUARES, WEIGHTS = range(11)
+PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, WHITE_DATA, WHITE_ONES, SHARE, POINTS, OF_PAIRS, SQUARES, WEIGHTS = range(11)
 COLUMNS = WEIGHTS + BAND + 1
 
 OfBins = Float[np.ndarray, "bin tau column"]
@@ -26,9 +28,18 @@ Points = Float[np.ndarray, " point"]
 Matrices = Float[np.ndarray, "bin tau tau"]
 
 
-def deviance_of(n: OfPoints, mu: OfPoints) -> OfPoints:
-    """Deviance residuals sign(n - mu) sqrt(2 (n log(n / mu) - n + mu)) of Poisson numbers n."""
-    return np.sign(n - mu) * np.sqrt(2.0 * np.maximum(special.xlogy(n, n / mu) - n + mu, 0.0))
+class Pairs(NamedTuple):
+    """Pairs of bins: those seen, and those expected at an estimate and by theory, which are positive."""
+
+    seen: OfPoints
+    expected: OfPoints
+    by_theory: OfPoints
+
+
+def pair_residuals(n: OfPoints, mu: OfPoints, variance: OfPoints) -> OfPoints:
+    """Residuals of n pairs where mu are expected, of these variances by theory; see `modelling/photons.py`."""
+    deviance = np.sign(n - mu) * np.sqrt(2.0 * np.maximum(special.xlogy(n, n / mu) - n + mu, 0.0))
+    return deviance / variance + (1.0 - 1.0 / variance) * 2.0 * (np.sqrt(n) - np.sqrt(mu))
 
 
 def uncorrelated(pairs: OfPoints, seen: OfPoints, valid: Bool[np.ndarray, "bin tau"]) -> OfBins:
@@ -56,19 +67,21 @@ def with_white_data(layout: OfBins, y: OfPoints, inverse_error: OfPoints) -> OfB
 
 
 def with_theory(
-    layout: OfBins, correlation: Matrices, valid: Bool[np.ndarray, "bin delay"], residuals: tuple[OfPoints, OfPoints]
+    layout: OfBins, correlation: Matrices, valid: Bool[np.ndarray, "bin delay"], pairs: Pairs
 ) -> OfBins:
     """The layouts of bins with R of their first delays, of which the valid ones count, and with residuals at an
-    estimate, of the deviance and (n - mu) / sqrt(mu), 0 where not valid."""
+    estimate."""
     layout, size = layout.copy(), correlation.shape[1]
-    sd = np.sqrt(np.diagonal(correlation, axis1=1, axis2=2))
+    variance = np.diagonal(correlation, axis1=1, axis2=2)
+    sd, (n, mu, by_theory) = np.sqrt(variance), pairs
     weights = neighbour_weights(correlation / (sd[:, :, None] * sd[:, None, :]), valid)
-    deviance, pearson = (whitened_data(each / sd, weights) for each in residuals)
-    layout[:, :size, VARIANCE], layout[:, :size, WEIGHTS:] = sd**2, weights
+    residuals = pair_residuals(n, mu, variance), (n - mu) / np.sqrt(by_theory)
+    white = [whitened_data(np.where(valid, each / sd, 0.0), weights) for each in residuals]
+    layout[:, :size, VARIANCE], layout[:, :size, WEIGHTS:] = variance, weights
     layout[:, :size, LOG_WEIGHTS] = np.where(valid, np.log(np.where(valid, weights[..., 0], 1.0)), 0.0)
     for bin, own in enumerate(valid):
-        pairs = layout[bin, :size, PAIRS][own]
-        layout[bin, :GROUPS, SHARE : SQUARES + 1] = _grouped(pairs, deviance[bin, own], pearson[bin, own])
+        expected = layout[bin, :size, PAIRS][own]
+        layout[bin, :GROUPS, SHARE : SQUARES + 1] = _grouped(expected, *(each[bin, own] for each in white))
     return layout
 
 

@@ -3,14 +3,17 @@
 With E pairs expected where g2 = 1, the pairs seen are n = E g2 and those expected are mu = E mean(tau). Their deviance
 residual
 
-    r = sign(n - mu) sqrt(2 (n log(n / mu) - n + mu))
+    d = sign(n - mu) sqrt(2 (n log(n / mu) - n + mu))
 
-turns the Poisson distribution into a normal one: log Poisson(n | mu) = -r^2 / 2 + a term of n alone, exactly, for any
-number of pairs. Where many pairs are seen r is (n - mu) / sqrt(mu). Speckles, and photons that two pairs share, make
+turns the Poisson distribution into a normal one: log Poisson(n | mu) = -d^2 / 2 + a term of n alone, exactly, for any
+number of pairs. Where many pairs are seen d is (n - mu) / sqrt(mu). Speckles, and photons that two pairs share, make
 the residuals of different delays correlate, with a covariance R that is 1 where only pairs matter:
 
     r ~ Normal(0, D R D),    R = I + covariance of g2 without pair counting, in units of sqrt(mean / E),
 
+with r = d / R_tt + 2 (sqrt(n) - sqrt(mu)) (1 - 1 / R_tt) at each delay: the term of n is about 1 / sqrt(n), the
+derivative of the second residual, which therefore has a normal distribution of any variance without another factor
+(F. J. Anscombe, Biometrika 35, 246 (1948)),
 so that one expression holds from a hundredth of a pair per delay to millions. R is computed at an estimate of the
 parameters and kept; each residual is whitened by the residuals of the BAND delays before it (A. V. Vecchia, J. R. Stat.
 Soc. B 50, 297 (1988)). D^2 = 1 + (dispersion - 1) E / (E + 10) allows for what theory leaves out (hot pixels, unequal
@@ -36,9 +39,9 @@ from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.photon_layout import (
     AT_BEST,
     COLUMNS,
-    DEVIANCE,
     GROUPS,
     LOG_WEIGHTS,
+    OF_PAIRS,
     PAIRS,
     POINTS,
     RARE,
@@ -57,6 +60,13 @@ ORDER = 9  # of that series
 FEW = 100.0  # pairs, below which residuals are told by the distribution function
 SMALLEST_SHARE = 1e-6
 LOG_DISPERSION_SD = 0.5
+
+
+def pair_residual(n: Any, mu: Any, variance: Any) -> Any:
+    """The residual of n pairs where mu are expected, of this variance by theory: the deviance's where only pairs matter,
+    2 (sqrt(n) - sqrt(mu)) where speckles do."""
+    mu, share = jnp.maximum(mu, SMALLEST), 1.0 / variance
+    return share * _deviance(n, mu) + (1.0 - share) * 2.0 * (jnp.sqrt(n) - jnp.sqrt(mu))
 
 
 def deviance_residual(n: Any, mu: Any) -> Any:
@@ -123,27 +133,27 @@ class PairScatter:
 
     @property
     def relative(self) -> Float[Array, " tau"]:
-        """Standard deviation of each deviance residual: sqrt(R) D."""
+        """Standard deviation of each residual: sqrt(R) D."""
         return jnp.sqrt(self.variance * _with_dispersion(self.dispersion, self.pairs))
 
     def whiten(self, bin: Any, residual: Any, *columns: Any) -> tuple[Any, ...]:
         """White residuals (tau,), of unit scale, from (g2 - mean) / g2_err; 0 where not valid. Columns of amplitudes
         are 0, since these are sampled."""
-        return (self._white(self._deviance(bin, residual), bin), *columns)
+        return (self._white(self._residuals(bin, residual), bin), *columns)
 
     def _pairs(self, bin: Any, standardised: Any) -> Any:
         """Numbers of pairs (tau,) from g2 / g2_err; 1 where not valid."""
         return jnp.where(bin.valid, standardised * self.pairs / jnp.where(bin.valid, bin.inverse_error, 1.0), 1.0)
 
-    def _deviance(self, bin: Any, residual: Any) -> Any:
-        found = deviance_residual(self._pairs(bin, bin.y), self._pairs(bin, bin.y - residual))
+    def _residuals(self, bin: Any, residual: Any) -> Any:
+        found = pair_residual(self._pairs(bin, bin.y), self._pairs(bin, bin.y - residual), self.variance)
         return jnp.where(bin.valid, found, 0.0)
 
-    def _white(self, deviance: Any, bin: Any) -> Any:
-        return jnp.where(bin.valid, banded(deviance / self.relative, self.correlation.weights), 0.0)
+    def _white(self, residuals: Any, bin: Any) -> Any:
+        return jnp.where(bin.valid, banded(residuals / self.relative, self.correlation.weights), 0.0)
 
     def log_volume(self, bin: Any) -> Any:
-        """Log determinant of the map from white residuals to deviance residuals."""
+        """Log determinant of the map from white residuals to residuals of pairs."""
         return jnp.sum(jnp.where(bin.valid, jnp.log(self.relative), 0.0)) + self.correlation.log_volume(bin)
 
     def log_likelihood(self, white: Any, bin: Any) -> Any:
@@ -155,7 +165,7 @@ class PairScatter:
         """Log probability of each point (tau,) given all others of the bin; 0 where not valid."""
         root = jnp.where(bin.valid[:, None], whitening_matrix(self.correlation.weights), 0.0)
         precision = jnp.where(bin.valid, jnp.sum(root**2, axis=0), 1.0)
-        white = root.T @ self._white(self._deviance(bin, residual), bin)
+        white = root.T @ self._white(self._residuals(bin, residual), bin)
         normal = -0.5 * white**2 / precision + 0.5 * jnp.log(precision)
         return jnp.where(bin.valid, normal - jnp.log(self.relative) + self.at_best, 0.0)
 
@@ -172,7 +182,7 @@ class PairScatter:
         n, mu = self._pairs(bin, bin.y), jnp.maximum(self._pairs(bin, bin.y - residual), SMALLEST)
         places = jax.random.uniform(jax.random.key(0), n.shape)
         level = _level(jnp.round(n), jnp.minimum(mu, FEW), places)
-        white = jnp.where(mu < FEW, ndtri(level), self._white(self._deviance(bin, residual), bin))
+        white = jnp.where(mu < FEW, ndtri(level), self._white(self._residuals(bin, residual), bin))
         return jnp.where(bin.valid, white, 0.0)
 
     def sample(self, key: Any, mean: Any, bin: Any) -> Any:
@@ -186,7 +196,8 @@ class PairScatter:
         counts = jax.random.poisson(key_counts, jnp.minimum(mu, FEW)).astype(mu.dtype)
         z = jax.random.normal(key_normal, mu.shape)
         z = self.relative * self.correlation.color(z)
-        return jnp.where(mu < FEW, counts, jnp.maximum(mu + jnp.sqrt(mu) * z + z**2 / 6.0, 0.0))
+        curvature = 1.0 / 4.0 - 1.0 / (12.0 * self.variance)
+        return jnp.where(mu < FEW, counts, jnp.maximum(mu + jnp.sqrt(mu) * z + curvature * z**2, 0.0))
 
 
 def photons(bin: Any) -> Scatter:
@@ -200,15 +211,15 @@ def photons(bin: Any) -> Scatter:
 
 
 def _log_factor(dispersion: Any, scale: Any, bin: Any) -> Any:
-    """Log likelihood of deviance residuals with the dispersion that each point has, over that of (n - mu) / sqrt(mu) with
+    """Log likelihood of the pairs' residuals with the dispersion that each point has, over that of (n - mu) / sqrt(mu) with
     the same scale for all, for the squares found at an estimate; in groups of points of nearly the same dispersion."""
-    share, points, deviance, squares = (bin.layout[:GROUPS, column] for column in (SHARE, POINTS, DEVIANCE, SQUARES))
+    share, points, of_pairs, squares = (bin.layout[:GROUPS, column] for column in (SHARE, POINTS, OF_PAIRS, SQUARES))
     variance = 1.0 + (dispersion - 1.0) * share
-    return -0.5 * jnp.sum(deviance / variance - squares / scale**2 + points * jnp.log(variance / scale**2))
+    return -0.5 * jnp.sum(of_pairs / variance - squares / scale**2 + points * jnp.log(variance / scale**2))
 
 
 def _with_dispersion(dispersion: Any, pairs: Any) -> Any:
-    """Variance of deviance residuals by dispersion alone, D^2."""
+    """Variance of residuals by dispersion alone, D^2."""
     return 1.0 + (dispersion - 1.0) * pairs / (pairs + RARE)
 
 

@@ -33,7 +33,7 @@ OfDelays = Float[np.ndarray, "bin tau"]
 Values = Mapping[str, OfBins]
 
 CONTRAST = 1e-3, 1.0  # bounds of the contrast that theory is given
-SMALLEST = 1e-300  # pairs
+SMALLEST = 1e-12  # pairs
 WIDTH = 16  # bins at a time
 UNCHANGED = 0.05  # change of the decay, in units of the contrast, that leaves the errors as they are
 
@@ -89,8 +89,8 @@ def with_theory(problem: Problem, values: Values, cloud: Cloud | None = None) ->
     for own in _batches(signals.finite):
         counting, valid = problem.counting.of_bins(own), bins.valid[own, :size]
         mean, correlation = take(at, own).errors(counting)
-        residuals = _residuals(take(bins, own), take(signals, own).curve(counting), mean)
-        layout[own] = theory.with_theory(layout[own], correlation, valid, residuals)
+        pairs = _pairs(take(bins, own), take(signals, own).curve(counting), mean)
+        layout[own] = theory.with_theory(layout[own], correlation, valid, pairs)
         variance = np.diagonal(correlation, axis1=1, axis2=2) * mean / np.maximum(counting.pairs, SMALLEST)
         inverse_error[own, :size] = np.where(valid, variance**-0.5, 0.0)
     return _standardised(problem, bins._replace(layout=layout), inverse_error)
@@ -114,15 +114,12 @@ def _batches(there: Bool[np.ndarray, " bin"]) -> Iterator[Int[np.ndarray, " widt
         yield np.pad(own, (0, WIDTH - own.size), mode="edge")
 
 
-def _residuals(bins: Bin, curve: OfDelays, mean: OfDelays) -> tuple[OfDelays, OfDelays]:
-    """Residuals of bins at curves, of the deviance and (n - mu) / sqrt(mu), the latter with theory's mean; 0 where not
-    valid."""
-    size = curve.shape[1]
-    valid, pairs = bins.valid[:, :size], bins.layout[:, :size, theory.PAIRS]
-    n = bins.y[:, :size] / np.where(valid, bins.inverse_error[:, :size], 1.0) * pairs
-    mu = np.maximum(pairs * curve, SMALLEST)
-    each = theory.deviance_of(n, mu), (n - mu) / np.sqrt(np.maximum(pairs * mean, SMALLEST))
-    return np.where(valid, each[0], 0.0), np.where(valid, each[1], 0.0)
+def _pairs(bins: Bin, *curves: OfDelays) -> theory.Pairs:
+    """The pairs of bins, seen, and expected at g2 of an estimate and of theory; 1 where not valid."""
+    size = curves[0].shape[1]
+    valid, expected = bins.valid[:, :size], bins.layout[:, :size, theory.PAIRS]
+    seen = np.where(valid, bins.y[:, :size] / np.where(valid, bins.inverse_error[:, :size], 1.0) * expected, 1.0)
+    return theory.Pairs(seen, *(np.where(valid, np.maximum(expected * curve, SMALLEST), 1.0) for curve in curves))
 
 
 def _standardised(problem: Problem, bins: Bin, inverse_error: Float[Array, "q_bin tau"]) -> Problem:
