@@ -32,6 +32,7 @@ from bayesfit.result.on_request import check_groups
 from bayesfit.result.tree import bin_coordinates, in_all_bins
 from bayesfit.sample import least_squares, scheduler, starts
 from bayesfit.sample.target import BinTargets
+from bayesfit.sample.theory_points import theory_change
 
 
 def fit(
@@ -256,8 +257,10 @@ def _fit_each(before: Outcome, report: Report) -> Outcome:
         scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
         starts.start_compiling(posterior, bins, shapes)
         problem, points = photon_fit.point_estimates(problem, keys, report, stop)
-        problem, estimates = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
+        problem, estimates, unsettled = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
         check_density(estimates.mode_potential, problem)
         targets = BinTargets(posterior, problem.bins, keys)
         draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
-    return replace(before, problem=problem, points=points, lowest_potential=estimates.mode_potential, draws=draws)
+        change = theory_change(problem, draws, unsettled)
+    found = replace(before, problem=problem, points=points, draws=draws, theory_change=change)
+    return replace(found, lowest_potential=estimates.mode_potential)

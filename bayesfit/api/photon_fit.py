@@ -21,6 +21,7 @@ from bayesfit.sample.target import BinTargets
 from bayesfit.sample.theory_points import LEAST_ESS, errors_differ, posterior_points, prior_points, suspect
 
 Keys = UInt32[np.ndarray, "bin 2"]
+Places = Int[np.ndarray, " chosen"]
 ROUNDS = 5  # of points that are weighted with the errors of theory
 
 Values = Mapping[str, Float[np.ndarray, " bin"]]
@@ -38,16 +39,17 @@ def point_estimates(problem: Problem, keys: Keys, report: Report, stop: Stop) ->
     return _refreshed(problem, first, points.solution.values)[0], points
 
 
-def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Stop) -> tuple[Problem, Estimate]:
+def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Stop) -> tuple[Problem, Estimate, Places]:
     """What the sampler needs of each bin. With noise "photons", bins in whose posterior theory's errors differ are
-    given those of weighted points, and are estimated again, until they agree."""
+    given those of weighted points, and are estimated again, until they agree. Returns also the places of the bins where
+    they do not."""
     problem, keys, chains = outcome.problem, outcome.keys, outcome.settings.chains
 
-    def estimated(problem: Problem, places: Int[np.ndarray, " chosen"]) -> Estimate:
+    def estimated(problem: Problem, places: Places) -> Estimate:
         targets = BinTargets(problem.posterior, problem.bins, keys[places])
         return starts.estimate_bins(targets, take(points, places), chains, report, stop)
 
-    places = np.arange(len(keys))
+    places, unsettled = np.arange(len(keys)), np.zeros(len(keys), bool)
     found, before, seen = estimated(problem, places), points.solution.values, None
     for round in range(ROUNDS if problem.counting is not None else 0):
         if stop.asked:
@@ -55,6 +57,8 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
         own, some = problem.of_bins(places), take(found, places)
         lost = suspect(own, some) & (round == 0)
         differ = np.flatnonzero(lost | errors_differ(own, take(before, places), some))
+        unsettled[places] = False
+        unsettled[places[differ]] = True
         if not differ.size:
             break
         places, own, some = places[differ], own.of_bins(differ), take(some, differ)
@@ -69,7 +73,7 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
         problem, before = _with_bins(problem, places, own), jax.tree.map(np.copy, before)
         put(before, places, {name: centre[name] for name in before})
         put(found, places, take(again, held))
-    return problem, found
+    return problem, found, np.flatnonzero(unsettled)
 
 
 def _known(found: Estimate) -> Float[np.ndarray, " bin"]:
@@ -87,13 +91,13 @@ def _refreshed(problem: Problem, before: Values, after: Values) -> tuple[Problem
     return _with_bins(problem, places, own), places
 
 
-def _with_bins(problem: Problem, places: Int[np.ndarray, " chosen"], own: Problem) -> Problem:
+def _with_bins(problem: Problem, places: Places, own: Problem) -> Problem:
     """The problem with the data of other bins at these places."""
     bins = jax.tree.map(np.copy, problem.bins)
     put(bins, places, own.bins)
     return replace(problem, bins=bins)
 
 
-def put(whole: PyTree, places: Int[np.ndarray, " chosen"], part: PyTree) -> None:
+def put(whole: PyTree, places: Places, part: PyTree) -> None:
     """Overwrite the items at these places of the leading axis of every array."""
     jax.tree.map(lambda array, new: array.__setitem__(places, new), whole, part)

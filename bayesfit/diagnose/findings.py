@@ -20,11 +20,12 @@ class Findings:
     `prior_quantiles`: parameter name to evenly spaced quantiles of its prior; `prior_tails`: parameter name to the
     prior's probability of a value as far out as the median draw; `noise`: name of the noise model; `scores`: normal
     scores of the residuals of the valid points; `speckle_log_ratio`: see `predictive_checks`, NaN without delays;
-    `chi2`: sum of squares of the residuals from the posterior mean curve, in stated errors; `tau` of the valid points,
-    has unit s where these are `delays`; `tau_min`: from which delay on the curve fits, where only the first delays are
-    off, else 0; `free`: number of free parameters of the curve; `contrast`, `contrast_sd`: the least-squares contrast
-    and its standard error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for; `units`:
-    parameter name to unit.
+    `theory_change`: change of the log likelihood with theory's errors among draws; `chi2`: sum of squares of the
+    residuals from the posterior mean curve, in stated errors; `tau` of the valid points, has unit s where these are
+    `delays`; `tau_min`: from which delay on the curve fits, where only the first delays are off, else 0; `free`:
+    number of free parameters of the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard
+    error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for; `units`: parameter name to
+    unit.
     """
 
     draws: dict[str, OfDraws]
@@ -50,3 +51,4 @@ class Findings:
     max_tree_depth: int
     wanted: int
     units: dict[str, str] = field(default_factory=dict)
+    theory_change: float = 0.0

@@ -48,7 +48,8 @@ class Outcome:
 
     `curves` and `problem` are those of these bins alone; `keys` key their random numbers; `points`: the least-squares
     fits, None before they are made; `lowest_potential`: the lowest potential seen before the kept draws, or of any
-    chain of a joint fit; `draws`: what was sampled; `together`: what a joint fit found in addition.
+    chain of a joint fit; `draws`: what was sampled; `together`: what a joint fit found in addition; `theory_change`:
+    with noise "photons", see `sample/theory_points.py`.
     """
 
     curves: xr.Dataset
@@ -59,6 +60,7 @@ class Outcome:
     lowest_potential: Float[np.ndarray, " q_bin"]
     draws: Draws
     together: Together | None = None
+    theory_change: Float[np.ndarray, " q_bin"] | None = None
 
     @classmethod
     def before(cls, curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:

@@ -16,6 +16,7 @@ from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, L
 
 LEAST_CONTRACTION = 0.75
 TOO_NARROW = 1.1  # factor from which on intervals of what all bins have in common are not to be trusted
+LARGEST_THEORY_CHANGE = 1.0  # from which on importance weights would keep less than a third of the draws
 LEAST_P = 5e-3  # p-value of a check, below which it has failed
 
 VERDICTS = {
@@ -27,7 +28,7 @@ VERDICTS = {
     "misfit": "curve and noise model together do not describe the data",
     "unusable_data": "too few valid points",
     "interrupted": "stopped before all draws were made",
-    "approximate": "drawn from a variational fit, not sampled",
+    "approximate": "draws of an approximation, which may be too far off",
 }
 
 
@@ -50,7 +51,7 @@ class Case:
     contraction; `limits`: parameter name to the limit that the data set, in words; `modes`: in words, where mixed
     chains have two modes; `dependent`: in words, which bins are not independent of each other; `too_narrow`: the
     factor by which intervals are too narrow therefore; `approximate`: in words, that draws are those of an
-    approximation.
+    approximation; `theory_change`: spread of the log likelihood over draws by theory's errors, which are kept fixed.
     """
 
     points: int = 1
@@ -77,6 +78,7 @@ class Case:
     dependent: str = ""
     too_narrow: float = 1.0
     approximate: str = ""
+    theory_change: float = 0.0
 
     @property
     def ess(self) -> float:
@@ -138,6 +140,14 @@ RULES = (
         "poor_mixing",
         lambda c: not c.excess <= c.largest_excess or not c.finite,
         lambda c: f"a chain lies {c.excess:.1f} above the best potential seen",
+    ),
+    Rule(
+        "approximate",
+        lambda c: not c.theory_change <= LARGEST_THEORY_CHANGE,
+        lambda c: (
+            f"theory's errors differ within the posterior, by {c.theory_change:.1f} in log likelihood: the decay may "
+            "be slower than the series is long"
+        ),
     ),
     Rule("misfit", lambda c: bool(c.misfits), lambda c: "; ".join(c.misfits)),
     Rule("prior_conflict", lambda c: bool(c.conflicts), lambda c: "; ".join(c.conflicts)),

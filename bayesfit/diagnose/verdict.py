@@ -49,6 +49,7 @@ NUMBERS = {
     "speckle_log_ratio": (
         "log likelihood of the residuals with the correlations of noise 'speckle' minus that with those of 'correlated'"
     ),
+    "theory_change": "spread of the log likelihood over draws by theory's errors, which noise 'photons' keeps fixed",
 }
 
 
@@ -96,6 +97,7 @@ def _of_chains(findings: Findings, numbers: dict[str, float]) -> Case:
         excess=numbers["potential_excess"],
         largest_excess=3.0 * findings.sampled + 10.0,
         finite=bool(np.all(np.isfinite(findings.potential))),
+        theory_change=findings.theory_change,
     )
 
 
@@ -116,4 +118,5 @@ def _numbers(findings: Findings) -> dict[str, float]:
         "largest_residual": float(np.max(np.abs(scores.mean(axis=0)))) if scores.size else float("nan"),
         **check(scores),
         "speckle_log_ratio": findings.speckle_log_ratio,
+        "theory_change": findings.theory_change,
     }

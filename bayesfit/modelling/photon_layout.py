@@ -14,11 +14,11 @@ RARE = 10.0  # pairs: where fewer are expected, there is no dispersion
 GROUPS = 8  # of points of nearly the same dispersion
 NEARLY = 0.02  # variance below zero that makes no difference beside the 1 of counted pairs
 
-# The columns: E; diagonal of R; log probability of the pairs seen where as many are expected, per unit of standardised
-# g2; logarithm of the first weight; white data, and white column of the baseline; in the first rows, of each group of
-# points the mean share that dispersion has in their variance, their number, and the sums of their squared white
-# residuals at an estimate, those of pairs and those of the normal approximation; and from the last one on, the weights that
-# whiten.
+# The columns: E; diagonal of R; log probability of the pairs seen where as many are expected, per unit of
+# standardised g2; logarithm of the first weight; white data, and white column of the baseline; in the first rows, of
+# each group of points the mean share that dispersion has in their variance, their number, and the sums of their
+# squared white residuals at an estimate, those of pairs and those of the normal approximation; and from the last one
+# on, the weights that whiten.
 PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, WHITE_DATA, WHITE_ONES, SHARE, POINTS, OF_PAIRS, SQUARES, WEIGHTS = range(11)
 COLUMNS = WEIGHTS + BAND + 1
 
@@ -66,9 +66,7 @@ def with_white_data(layout: OfBins, y: OfPoints, inverse_error: OfPoints) -> OfB
     return layout
 
 
-def with_theory(
-    layout: OfBins, correlation: Matrices, valid: Bool[np.ndarray, "bin delay"], pairs: Pairs
-) -> OfBins:
+def with_theory(layout: OfBins, correlation: Matrices, valid: Bool[np.ndarray, "bin delay"], pairs: Pairs) -> OfBins:
     """The layouts of bins with R of their first delays, of which the valid ones count, and with residuals at an
     estimate."""
     layout, size = layout.copy(), correlation.shape[1]

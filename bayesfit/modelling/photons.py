@@ -63,8 +63,8 @@ LOG_DISPERSION_SD = 0.5
 
 
 def pair_residual(n: Any, mu: Any, variance: Any) -> Any:
-    """The residual of n pairs where mu are expected, of this variance by theory: the deviance's where only pairs matter,
-    2 (sqrt(n) - sqrt(mu)) where speckles do."""
+    """The residual of n pairs where mu are expected, of this variance by theory: the deviance's where only pairs
+    matter, 2 (sqrt(n) - sqrt(mu)) where speckles do."""
     mu, share = jnp.maximum(mu, SMALLEST), 1.0 / variance
     return share * _deviance(n, mu) + (1.0 - share) * 2.0 * (jnp.sqrt(n) - jnp.sqrt(mu))
 
@@ -211,8 +211,9 @@ def photons(bin: Any) -> Scatter:
 
 
 def _log_factor(dispersion: Any, scale: Any, bin: Any) -> Any:
-    """Log likelihood of the pairs' residuals with the dispersion that each point has, over that of (n - mu) / sqrt(mu) with
-    the same scale for all, for the squares found at an estimate; in groups of points of nearly the same dispersion."""
+    """Log likelihood of the residuals of pairs with the dispersion that each point has, over that of
+    (n - mu) / sqrt(mu) with the same scale for all, for the squares found at an estimate; in groups of points of nearly
+    the same dispersion."""
     share, points, of_pairs, squares = (bin.layout[:GROUPS, column] for column in (SHARE, POINTS, OF_PAIRS, SQUARES))
     variance = 1.0 + (dispersion - 1.0) * share
     return -0.5 * jnp.sum(of_pairs / variance - squares / scale**2 + points * jnp.log(variance / scale**2))

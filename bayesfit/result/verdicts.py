@@ -78,6 +78,7 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         noise=posterior.noise.name,
         scores=predictions.scores.get(place, np.zeros((0, int(valid.sum())))),
         speckle_log_ratio=float(found.log_ratio[place]),
+        theory_change=0.0 if outcome.theory_change is None else float(outcome.theory_change[place]),
         chi2=float(found.chi2[place]),
         tau=curves.tau.values[valid],
         delays=_delays(outcome),
