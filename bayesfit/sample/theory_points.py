@@ -131,9 +131,9 @@ def posterior_points(problem: Problem, found: Estimate, keys: Keys, round: int) 
     all_points = problem.of_bins(np.repeat(np.arange(u.shape[0]), POINTS))
     z = np.concatenate([_z(found, u[:, point])[:, None] for point in range(POINTS)], axis=1)
     at = all_points.bins, z.reshape(count, -1), amplitude_keys.reshape(count, 2)
-    values, potential, kept = of_bins(_points(problem.posterior), *at)
+    values, potential, approximate = of_bins(_points(problem.posterior), *at)
     own = _log_likelihood(with_theory(all_points, values), values)
-    log_weights = (own - kept - potential).reshape(-1, POINTS) - log_proposal + _log_volume(found)[:, None]
+    log_weights = (own - approximate - potential).reshape(-1, POINTS) - log_proposal + _log_volume(found)[:, None]
     return Weighted({name: value.reshape(-1, POINTS) for name, value in values.items()}, log_weights)
 
 
@@ -184,11 +184,11 @@ def _prior(posterior: Posterior) -> Spread:
 
 @lru_cache(maxsize=32)
 def _points(posterior: Posterior) -> Spread:
-    """The program of the parameters of a bin at a point, with a draw of the amplitudes, and of potential and log
-    likelihood there."""
+    """The program of the parameters of a bin at a point, with a draw of the amplitudes, and of the potential and the
+    log likelihood of the normal approximation there."""
 
     def program(bin: Bin, z: Any, key: Any) -> tuple[Values, Any, Any]:
-        values = posterior.constrain(z, bin, jax.random.wrap_key_data(key))
-        return values, posterior.potential(z, bin), posterior.log_likelihood(values, bin)
+        values, correction = posterior.corrected(z, bin, jax.random.wrap_key_data(key))
+        return values, posterior.potential(z, bin), posterior.log_likelihood(values, bin) - correction
 
     return Spread(program, named("points", posterior.identity))
