@@ -29,6 +29,7 @@ from bayesfit.sample.starts import Estimate
 Keys = UInt32[np.ndarray, "bin 2"]
 
 SURVEYED = 8  # draws, of which the farthest tells whether theory's errors differ
+AWAY = 2.0  # factor by which they are moved away from the mean
 NOTICEABLE = 2.0  # difference of the log likelihood
 EXAMINED = 16  # draws, at which theory's errors are compared in the end
 POINTS = 24  # that are weighted
@@ -73,9 +74,10 @@ def suspect(problem: Problem, found: Estimate) -> Bool[np.ndarray, " bin"]:
 
 
 def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.ndarray, " bin"]:
-    """The bins in whose posterior theory's errors differ so much that the likelihood does: at that one of some draws
-    whose signal is farthest from the one at the values before."""
-    draws = np.stack([_z(found, u) for u in np.moveaxis(_draws(found, SURVEYED), 1, 0)])
+    """The bins in and about whose posterior theory's errors differ so much that the likelihood does: at that one of
+    some points whose signal is farthest from the one at the values before. These are draws, moved away from the mean,
+    since errors that are too small make the posterior too narrow."""
+    draws = np.stack([_z(found, AWAY * u) for u in np.moveaxis(_draws(found, SURVEYED), 1, 0)])
     apart = np.stack([distance(problem, before, values_at(problem, z)) for z in draws])
     farthest = draws[np.argmax(apart, axis=0), np.arange(apart.shape[1])]
     differ = apart.max(axis=0) >= UNCHANGED
