@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.interpolate import CubicSpline
 
 GRID = 90  # points of a table
 FINEST = 0.05  # lag in frames, the first point after 0
 EVERY, NODES = 16, 24  # frames of which each is a node of a sum, and nodes beyond
 SHORTEST = 1e-4  # part of an interval, below which there is one node
 FEW = 12  # nodes of what is a small part
+EVERY_OTHER = 2  # points of the grid, at each of which a convolution is computed
 COARSE = 16  # lags at which a function of two lags is tabulated
 
 Table = Float[np.ndarray, "point bin"]
@@ -65,7 +67,8 @@ class LagSums:
         self.grid = lag_grid(frames)
         x, weights = _shifts(frames)
         self._all = places_of(self.grid, x), 2.0 * (weights * self._counted(x))[:, None]
-        lag = self.grid[:, None]
+        lag = self.grid[_some(self.grid)][:, None]
+        self._between = _cubic(self.grid)
         outside = 2.0 * weights * self._counted(x + 0.5 * lag)  # shifts beyond 0 and -lag, by symmetry
         part, part_weights = _fractions(NODES)
         between = 2.0 * lag * part_weights * self._counted(lag * (0.5 - part))
@@ -88,7 +91,7 @@ class LagSums:
         product = at(table, first)
         product *= at(table, second)
         product *= self._convolved_weights
-        return extended(product.sum(axis=1))
+        return extended(self._between @ product.sum(axis=1))
 
     def averaged(self, table: Table, window: float) -> Table:
         """The function averaged over a triangle of this half width, as two sums of so many frames see it."""
@@ -124,6 +127,19 @@ def _window(frames: float, window: float) -> tuple[Places, Places, Weights]:
     grid, (x, weights) = lag_grid(frames)[:, None], np.polynomial.legendre.leggauss(FEW)
     x, triangle = 0.5 * (1.0 + x), 0.25 * weights * (1.0 - x)
     return places_of(grid[:, 0], grid + window * x), places_of(grid[:, 0], grid - window * x), triangle[:, None]
+
+
+def _some(grid: Float[np.ndarray, " point"]) -> Int[np.ndarray, " some"]:
+    """The first points of the grid, every other of the rest, and the last."""
+    return np.unique(np.concatenate([[0], np.arange(1, grid.size, EVERY_OTHER), [grid.size - 1]]))
+
+
+def _cubic(grid: Float[np.ndarray, " point"]) -> Float[np.ndarray, "point some"]:
+    """The matrix that takes values at some points of the grid to all of them: a cubic spline in the logarithm of the
+    lag, constant before the first one after 0."""
+    some, logarithm = _some(grid), np.log(grid[1:])
+    spline = CubicSpline(np.log(grid[some[1:]]), np.eye(some.size - 1))
+    return np.block([[np.eye(1, some.size)], [np.zeros((grid.size - 1, 1)), spline(logarithm)]])
 
 
 def _coarse_lags(frames: float) -> Float[np.ndarray, " coarse"]:
