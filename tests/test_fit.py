@@ -175,6 +175,13 @@ def test_all_bins_dead_gives_a_result_that_says_so(simulated):
     assert {"rate", "contrast"} <= set(result["posterior"].data_vars)
 
 
+def test_selected_bins_beside_a_dead_one_keep_their_numbers(simulated):
+    found = bayesfit.fit(simulated[0].isel(q_bin=[2, 3]), draws=20)["diagnostics"]
+    assert found.q_bin.values.tolist() == [2, 3]
+    assert list(found.verdict.values == "unusable_data") == [False, True]
+    assert list(found.points.values > 0) == list(found.contraction.notnull().any("parameter").values) == [True, False]
+
+
 def test_summary_and_picture(fitted, tmp_path):
     table = bayesfit.summary(fitted)
     other = bayesfit.summary(fitted, {"D": "um^2/s", "relaxation_time": "ms"})

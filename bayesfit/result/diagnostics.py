@@ -96,7 +96,7 @@ def of_all_bins(table: xr.Dataset, problem: Problem, curves: xr.Dataset) -> xr.D
         _, reason[place] = unusable(int(points[place]), problem.needed)
     first = {"verdict": table.verdict, "reason": ("q_bin", reason), "points": ("q_bin", points), **error_audit(curves)}
     rest = {str(name): array for name, array in table.data_vars.items() if name not in first}
-    return xr.Dataset({**first, **rest}, {**table.coords, **bin_coordinates(curves)}, table.attrs)
+    return xr.Dataset({**first, **rest}, table.coords, table.attrs).assign_coords(bin_coordinates(curves))
 
 
 def of_dataset(
