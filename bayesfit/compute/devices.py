@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Int, PyTree
 from numpyro.distributions.distribution import validation_enabled
 
+from bayesfit.compute.journal import resumable
 from bayesfit.compute.programs import Kept, key, load, pack, read, write
 from bayesfit.compute.work import Stop
 
@@ -201,32 +202,45 @@ class Batches(NamedTuple):
     width: int
     devices: int
 
-    def indices(self) -> Iterator[Int[np.ndarray, " batch"]]:
-        """Indices of each batch; the last is filled up with its own first index."""
+    def indices(self, first: int = 0) -> Iterator[Int[np.ndarray, " batch"]]:
+        """Indices of each batch from the `first` on; the last is filled up with its own first index."""
         total = self.width * self.devices
-        for start in range(0, self.items, total):
+        for start in range(first * total, self.items, total):
             index = np.arange(start, min(start + total, self.items))
             yield np.concatenate([index, np.repeat(index[:1], total - index.size)])
 
 
+Arguments = Callable[[Int[np.ndarray, " batch"]], tuple[PyTree, ...]]
+
+
 def stream(
-    program: Spread,
-    batches: Batches,
-    arguments: Callable[[Int[np.ndarray, " batch"]], tuple[PyTree, ...]],
-    stop: Stop | None = None,
+    program: Spread, batches: Batches, arguments: Arguments, stop: Stop | None = None
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], PyTree]]:
     """For each batch, its indices and what the program returns for their `arguments`, as NumPy arrays. The devices are
-    kept one batch ahead. It ends early if the user asks to stop."""
+    kept one batch ahead. It ends early if the user asks to stop. Where a journal is kept, it is a stage of its own."""
+
+    def structure() -> Any:
+        placed = [place(argument, batches.devices) for argument in arguments(next(batches.indices()))]
+        return jax.tree.structure(program.start(*placed).shapes(*placed))
+
+    parts = resumable(lambda first: computed(program, batches, arguments, stop, first), structure)
+    yield from zip(batches.indices(), parts, strict=False)
+
+
+def computed(
+    program: Spread, batches: Batches, arguments: Arguments, stop: Stop | None = None, first: int = 0
+) -> Iterator[PyTree]:
+    """What the program returns for each batch from the `first` on, as `stream` does, but past the journal."""
     ahead = None
-    for index in batches.indices():
+    for index in batches.indices(first):
         if stop is not None and stop.asked:
             break
-        made = index, program(*(place(argument, batches.devices) for argument in arguments(index)))
+        made = program(*(place(argument, batches.devices) for argument in arguments(index)))
         if ahead is not None:
-            yield ahead[0], gather(ahead[1])
+            yield gather(ahead)
         ahead = made
     if ahead is not None:
-        yield ahead[0], gather(ahead[1])
+        yield gather(ahead)
 
 
 def take(tree: PyTree, index: Int[np.ndarray, " chosen"]) -> PyTree:

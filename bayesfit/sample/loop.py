@@ -15,11 +15,14 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float, Int
 
+from bayesfit.compute.journal import Record, begin_stage
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.sample.draws import STATS, Arrays, Assessment, Schedule
 from bayesfit.sample.escalation import Step
 
 Table = Float[np.ndarray, "chain draw column"]
+
+ENDED = "ended"  # in the journal, of a stage that is complete
 
 
 @dataclass(eq=False)
@@ -94,20 +97,54 @@ class Driver(Protocol):
     def progress(self, seconds: float) -> Progress:
         """The progress after this number of seconds."""
 
+    def results(self) -> Arrays:
+        """What runs that have ended since the last call have left, by name; empty if none has."""
+
+    def snapshot(self) -> Arrays:
+        """All else that the chains need to go on, by name."""
+
+    def restore(self, results: Sequence[Arrays], snapshot: Arrays) -> None:
+        """Go on from what `results`, call after call, and `snapshot` have returned."""
+
 
 def sample_until_reached(driver: Driver, report: Report, stop: Stop) -> None:
     """Run a driver's chains until all targets are met, no step is left, or the user asks to stop. Runs that then have
     no result yet keep the draws made so far."""
-    started, runs = time.monotonic(), list[Run]()
+    started, runs, record = time.monotonic(), list[Run](), begin_stage()
+    if record is not None and _restore(driver, record):
+        record = None
     while not stop.asked and (runs := driver.start()):
         driver.advance()
         found = [_settle(driver, run) for run in runs if run.is_complete(driver.schedule)]
         rhats = [assessment.convergence[0] for assessment in found]
         driver.worst_rhat = max((rhat for rhat in rhats if not np.isnan(rhat)), default=driver.worst_rhat)
         report(driver.progress(time.monotonic() - started))
+        if record is not None and (record.journal.due or stop.asked):
+            _keep(driver, record)
+    if record is not None and not runs and not stop.asked:
+        record.add(driver.results() | {ENDED: np.array(True)})
     for run in runs:
         if run.best is None:
             _assess(driver, run)
+
+
+def _keep(driver: Driver, record: Record) -> None:
+    """Write down what ended runs have left, and how to go on."""
+    if results := driver.results():
+        record.add(results)
+    record.write({"parts": np.array(record.count), **driver.snapshot()})
+
+
+def _restore(driver: Driver, record: Record) -> bool:
+    """Go on from what was written down. Returns whether that is all there is to do."""
+    if record.parts and ENDED in record.parts[-1]:
+        driver.restore(record.parts, {})
+        return True
+    state = record.state()
+    record.forget(int(state["parts"]) if state else 0)
+    if state:
+        driver.restore(record.parts, state)
+    return False
 
 
 def _settle(driver: Driver, run: Run) -> Assessment:

@@ -5,7 +5,7 @@ Between chunks the host assesses the draws, reports progress, and stops cleanly 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -19,10 +19,11 @@ from numpyro.infer.util import ParamInfo
 
 from bayesfit.compute.devices import on_one_device
 from bayesfit.compute.work import Progress
-from bayesfit.sample.draws import STATS, Schedule
+from bayesfit.sample.draws import STATS, Arrays, Schedule
 from bayesfit.sample.escalation import Step
 from bayesfit.sample.loop import Run, Table
 from bayesfit.sample.preconditioner import Preconditioner, Start
+from bayesfit.sample.snapshots import as_part, assessment_of, of_assessment, of_run, of_tree, part_of, put_run, tree_of
 from bayesfit.sample.target import LargeTarget, Target
 
 CHUNK = 50  # transitions
@@ -109,6 +110,26 @@ class NumPyroNuts:
         made = self.kept.shape[1] if self.ended else made
         bins = self.large.bins
         return Progress("sample", bins, bins * self.ended, made, draws, self.worst_rhat, share=made / draws)
+
+    def results(self) -> Arrays:
+        """The kept draws, once the run has ended."""
+        return self._kept() if self.ended else {}
+
+    def _kept(self) -> Arrays:
+        return {"kept": self.kept, "thin": np.array(self.thin), "best": of_assessment(self.run.best)}
+
+    def snapshot(self) -> Arrays:
+        """The run, the chains' states, and the draws that are kept so far."""
+        return {**self._kept(), **as_part(of_run(self.run), "run"), **of_tree(self.state, "state")}
+
+    def restore(self, results: Sequence[Arrays], snapshot: Arrays) -> None:
+        """Go on from a snapshot, or from the results of a run that has ended."""
+        last = snapshot or results[-1]
+        self.kept, self.thin, self.ended = last["kept"], int(last["thin"]), not snapshot
+        if snapshot:
+            put_run(self.run, part_of(snapshot, "run"))
+            self.state = tree_of(snapshot, "state", self.state)
+        self.run.best = assessment_of(last["best"])
 
     def values(self) -> Any:
         """The constrained values of the kept draws, as from `constrained`; NaN for draws that were not made before a

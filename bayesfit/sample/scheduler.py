@@ -10,20 +10,22 @@ draws are assessed.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, PyTree
 
 from bayesfit.compute.devices import Spread, devices_for, gather, named, place, take
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.sample.chains import Chain, advance, blank_states
-from bayesfit.sample.draws import STATS, Draws, Schedule
+from bayesfit.sample.draws import STATS, Arrays, Draws, Schedule
 from bayesfit.sample.escalation import FIRST, IMPORTANCE_SAMPLED, STEPS
 from bayesfit.sample.loop import Run, Table, sample_until_reached, statistics
 from bayesfit.sample.modes import profiled
+from bayesfit.sample.snapshots import as_part, numbered, of_draws, of_run, of_tree, part_of, put_draws, put_run, tree_of
 from bayesfit.sample.starts import Estimate, readapt
 from bayesfit.sample.target import BinTargets, Target
 
@@ -82,6 +84,11 @@ class Slots:
         if self.fresh.any():
             self.chains = place(self.host, self.devices)
 
+    def resume(self, states: PyTree) -> None:
+        """Go on with these states of the chains that were put into slots, instead of at their starts."""
+        self.chains, self.states = place(self.host, self.devices), place(states, self.devices)
+        self.fresh[:] = False
+
     def advance(self) -> tuple[Float[np.ndarray, "place round column"], Bool[np.ndarray, "place round"]]:
         """Advance all chains by a chunk. Returns the output of each round, as columns of positions, statistics and
         values, and whether the round has ended a transition."""
@@ -113,6 +120,7 @@ class Scheduler:
         self.draws = Draws.none_of(bins.count)
         self.divergent = np.zeros(bins.count, int)  # kept draws of each bin
         self.retired, self.worst_rhat = 0, 1.0
+        self.ended: list[int] = []  # bins whose draws are not in the journal yet
 
     def _chains(self, bin: Int[np.ndarray, " chain"], step: int, number: Int[np.ndarray, " chain"]) -> Chain:
         """The inputs of the chains with these numbers, of these bins, at one escalation step."""
@@ -191,6 +199,7 @@ class Scheduler:
         """Free the run's slot."""
         self.runs[self.runs.index(run)] = None
         self.retired += 1
+        self.ended.append(run.bin)
 
     def progress(self, seconds: float) -> Progress:
         """The progress after this number of seconds."""
@@ -209,3 +218,57 @@ class Scheduler:
             seconds_left=seconds * (1.0 / share - 1.0) if share > 0 else float("nan"),
             share=share,
         )
+
+    def results(self) -> Arrays:
+        """The draws of the bins that have ended since the last call."""
+        ended, self.ended = np.array(self.ended, int), []
+        return of_draws(self.draws, ended) if ended.size else {}
+
+    def snapshot(self) -> Arrays:
+        """What the bins that wait or have a slot need to go on."""
+        runs = {slot: run for slot, run in enumerate(self.runs) if run is not None}
+        at_work = np.array([run.bin for run in runs.values()], int)
+        kept = {
+            "waiting": np.array([run.bin for run in self.waiting], int),
+            "slots": np.array(list(runs), int),
+            "retired": np.array(self.retired),
+            "worst_rhat": np.array(self.worst_rhat),
+            **as_part(of_draws(self.draws, at_work[self.draws.done[at_work] > 0]), "draws"),
+            **of_tree(gather(self.slots.states), "states"),
+        }
+        for slot, run in runs.items():
+            estimate = jax.tree.map(lambda array, bin=run.bin: array[bin], self.estimates)
+            seen = [np.concatenate(self.seen[run.bin])] if run.bin in self.seen else []
+            kept |= as_part({**of_run(run), **of_tree(estimate, "estimate"), **of_tree(seen, "seen")}, f"run/{slot}")
+        return kept
+
+    def restore(self, results: Sequence[Arrays], snapshot: Arrays) -> None:
+        """Go on from what `results` and `snapshot` have returned; without a snapshot, all bins have ended."""
+        for arrays in results:
+            if "bins" in arrays:
+                put_draws(self.draws, arrays)
+        if snapshot:
+            self._resume(snapshot)
+        else:
+            self.waiting.clear()
+            self.retired = self.bins.count
+        made = self.draws.stats.get("diverging", np.zeros((self.bins.count, 0, 0)))
+        self.divergent = made.sum(axis=(1, 2)).astype(int)
+
+    def _resume(self, snapshot: Arrays) -> None:
+        """Put every bin back to where it was."""
+        put_draws(self.draws, part_of(snapshot, "draws"))
+        waiting = set(snapshot["waiting"].tolist())
+        self.waiting = deque(run for run in self.waiting if run.bin in waiting)
+        self.retired, self.worst_rhat = int(snapshot["retired"]), float(snapshot["worst_rhat"])
+        for slot, arrays in numbered(snapshot, "run", snapshot["slots"]):
+            put_run(run := Run(0), arrays)
+            leaves = part_of(arrays, "estimate").values()
+            for whole, part in zip(jax.tree.leaves(self.estimates), leaves, strict=True):
+                whole[run.bin] = part
+            if seen := list(part_of(arrays, "seen").values()):
+                self.seen[run.bin] = seen
+            self.runs[slot] = run
+            numbers = np.arange(self.schedule.chains)
+            self.slots.put(slot, self._chains(np.full(numbers.size, run.bin), run.step, numbers))
+        self.slots.resume(tree_of(snapshot, "states", self.slots.states[0]))

@@ -5,6 +5,7 @@ posterior."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
 from bayesfit.compute import keys as _keys
-from bayesfit.compute.devices import FEW, Batches, devices_for, place, stream, take
+from bayesfit.compute.devices import FEW, Batches, computed, devices_for, place, take
+from bayesfit.compute.journal import resumable
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
@@ -92,17 +94,26 @@ def estimate_bins(bins: BinTargets, points: PointEstimate, chains: int, report: 
         u = np.stack([_random(bins.keys[bin], _keys.NEAR_MODES).standard_t(FREEDOM, sizes) for bin in index])
         return take(bins.data, index), points.starts[index], points.prior_draws[index], u
 
-    found: list[Estimate] = []
-    for index, part in stream(first_stages(bins.posterior), Batches(bins.count, BINS, devices), chosen, stop):
-        keys = bins.keys[index[: bins.count - len(found)]]
-        first = [jax.tree.map(lambda array, row=row: array[row], part) for row in range(len(keys))]
-        with np.errstate(all="ignore"):
-            batch = Batch(take(bins.data, index), points.prior_draws[index], devices)
-            samples = _samples(bins.posterior, batch, first, keys)
-            for key, stage, sample in zip(keys, first, samples, strict=True):
-                found.append(estimate(stage.modes, sample, _random(key, _keys.RESAMPLING), chains, size))
-        report(Progress("estimate", bins.count, len(found)))
-    return filled([jax.tree.map(lambda *arrays: np.stack(arrays), *found)] if found else [], bins.count)
+    batches, program = Batches(bins.count, BINS, devices), first_stages(bins.posterior)
+
+    def made(first_batch: int) -> Iterator[Estimate]:
+        parts = computed(program, batches, chosen, stop, first_batch)
+        for index, part in zip(batches.indices(first_batch), parts, strict=False):
+            keys = bins.keys[np.unique(index)]
+            first = [jax.tree.map(lambda array, row=row: array[row], part) for row in range(len(keys))]
+            with np.errstate(all="ignore"):
+                batch = Batch(take(bins.data, index), points.prior_draws[index], devices)
+                samples = zip(keys, first, _samples(bins.posterior, batch, first, keys), strict=True)
+                found = [estimate(f.modes, s, _random(key, _keys.RESAMPLING), chains, size) for key, f, s in samples]
+            yield jax.tree.map(lambda *arrays: np.stack(arrays), *found)
+
+    like = shapes(bins.posterior, points, chains)
+    parts, done = list[Estimate](), 0
+    for part in resumable(made, lambda: jax.tree.structure(like)):
+        parts.append(part)
+        done += len(part.location)
+        report(Progress("estimate", bins.count, done))
+    return filled(parts, bins.count)
 
 
 def _samples(

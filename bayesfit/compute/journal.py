@@ -1,0 +1,225 @@
+"""The journal of a fit: what its stages have made so far, kept in a folder, so that the same fit goes on there after
+whatever has stopped it.
+
+A fit is deterministic, and so is the order of its stages. Each of them is numbered as it begins, and takes from the
+journal what a stage of its number has kept before it makes the rest; a fit that was stopped and goes on therefore has
+the bits of one that was not. What is kept are arrays by name: parts, one after the other, and the state of the stage at
+work, of which only the last is kept. Both are written some seconds after the last time, in files that carry a hash of
+their content and appear whole or not at all; what cannot be read ends the journal there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from bayesfit.compute.errors import InputError, SettingsError
+
+EVERY = 5.0  # seconds, about, between two times of writing
+DIGEST = hashlib.sha256().digest_size
+STATED, STATE = "fit.json", "state.npz"  # files of a journal, beside its numbered parts
+
+Arrays = dict[str, np.ndarray]
+
+
+class Journal:
+    """The journal in a folder of its own. `stage` counts the stages that have begun."""
+
+    def __init__(self, folder: Path, every: float = EVERY) -> None:
+        self.folder, self.every, self.stage = folder, every, 0
+        self.kept: dict[int, dict[int, Arrays]] = {}  # by stage and part
+        self.written, self.last = 0, time.monotonic()
+        while (arrays := _read(self._part(self.written))) is not None:
+            self._recall(arrays)
+            self.written += 1
+        self.state = _read(folder / STATE) or {}
+        self.waiting: Arrays = {}
+
+    def _part(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.npz"
+
+    def _recall(self, arrays: Arrays) -> None:
+        """Sort arrays that were read by stage and part; a part that was made again replaces what it was before."""
+        found: dict[tuple[int, int], Arrays] = {}
+        for path, array in arrays.items():
+            of_stage, of_part, name = path.split("/", 2)
+            found.setdefault((int(of_stage), int(of_part)), {})[name] = array
+        for (stage, part), part_arrays in found.items():
+            self.kept.setdefault(stage, {})[part] = part_arrays
+
+    def begin(self) -> Record:
+        """The record of the stage that begins now."""
+        self.stage += 1
+        return Record(self, self.stage, list(self.kept.pop(self.stage, {}).values()))
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write."""
+        return time.monotonic() - self.last >= self.every
+
+    def write(self, state: Mapping[str, np.ndarray] | None = None) -> None:
+        """Write the parts that wait, and the state of the stage at work.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        try:
+            if self.waiting:
+                _write(self._part(self.written), self.waiting)
+                self.written, self.waiting = self.written + 1, {}
+            if state is not None:
+                _write(self.folder / STATE, state)
+        except OSError as error:
+            raise InputError(f"progress cannot be kept: {error.strerror}", file=self.folder) from error
+        self.last = time.monotonic()
+
+
+class Record:
+    """What one stage of a fit has kept: the `parts` from before, and more."""
+
+    def __init__(self, journal: Journal, stage: int, parts: list[Arrays]) -> None:
+        self.journal, self.stage, self.parts = journal, stage, parts
+        self.count = len(parts)
+
+    def forget(self, after: int = 0) -> None:
+        """Forget the parts from this number on."""
+        del self.parts[after:]
+        self.count = len(self.parts)
+
+    def add(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Keep a part; it is written when it is time."""
+        for name, array in arrays.items():
+            self.journal.waiting[f"{self.stage}/{self.count}/{name}"] = np.asarray(array)
+        self.count += 1
+
+    def state(self) -> Arrays:
+        """The last state of this stage, as it was written; empty if there is none."""
+        of_stage = self.journal.state.get("stage")
+        if of_stage is None or int(of_stage) != self.stage:
+            return {}
+        return {name.removeprefix("state/"): array for name, array in self.journal.state.items() if "/" in name}
+
+    def write(self, state: Mapping[str, np.ndarray] | None = None) -> None:
+        """Write all that waits, and this state of the stage."""
+        if state is not None:
+            state = {"stage": np.array(self.stage), **{f"state/{name}": array for name, array in state.items()}}
+        self.journal.write(state)
+
+
+_AT_WORK: ContextVar[Journal | None] = ContextVar("journal", default=None)
+
+
+def begin_stage() -> Record | None:
+    """The record of the stage that begins now; None where no journal is kept."""
+    journal = _AT_WORK.get()
+    return None if journal is None else journal.begin()
+
+
+def resumable(
+    make: Callable[[int], Iterator[PyTree]], structure: Callable[[], jax.tree_util.PyTreeDef]
+) -> Iterator[PyTree]:
+    """The parts that a stage makes one after the other, each a pytree of arrays of the same `structure`. `make` makes
+    them from the given number on: those before it come from the journal."""
+    record = begin_stage()
+    if record is None:
+        yield from make(0)
+        return
+    for part in record.parts:
+        yield jax.tree.unflatten(structure(), [part[str(place)] for place in range(len(part))])
+    for made in make(len(record.parts)):
+        record.add({str(place): np.asarray(leaf) for place, leaf in enumerate(jax.tree.leaves(made))})
+        if record.journal.due:
+            record.write()
+        yield made
+
+
+@contextmanager
+def keeping(folder: Path | None, stated: Mapping[str, Any], fresh: bool = False) -> Iterator[None]:
+    """Keep the journal of the fit that runs within, in this folder, and delete it after the fit has ended; with None,
+    keep none. What a fit that was stopped has kept there is used.
+
+    Args:
+        stated: what the fit is made of, in words or as hashes, by name.
+        fresh: delete what was kept before.
+
+    Raises:
+        SettingsError: the folder has the journal of a fit that is made of something else; or it cannot be made.
+    """
+    if folder is None:
+        yield
+        return
+    if fresh:
+        shutil.rmtree(folder, ignore_errors=True)
+    _claim(folder, {name: str(value) for name, value in stated.items()})
+    token = _AT_WORK.set(journal := Journal(folder))
+    try:
+        yield
+    except BaseException:
+        journal.write()
+        raise
+    finally:
+        _AT_WORK.reset(token)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _claim(folder: Path, stated: dict[str, str]) -> None:
+    """Write what the fit is made of into its folder, or compare it with what stands there."""
+    path = folder / STATED
+    try:
+        before = json.loads(path.read_text()) if path.exists() else None
+    except (OSError, ValueError):
+        before = None
+    if before is None:
+        try:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            _replace(path, json.dumps(stated).encode())
+        except OSError as error:
+            raise SettingsError(f"progress cannot be kept: {error.strerror}", file=folder) from error
+    elif changed := [name for name in {**before, **stated} if before.get(name) != stated.get(name)]:
+        words = f"progress is that of a fit with other {' and '.join(changed)}"
+        raise SettingsError(words, file=folder, remedy="Go on with what it had, or start over: --fresh")
+
+
+def _write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Arrays by name, behind a hash of their bytes."""
+    content = io.BytesIO()
+    np.savez(content, **dict(arrays))  # type: ignore[arg-type]
+    raw = content.getvalue()
+    _replace(path, hashlib.sha256(raw).digest() + raw)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole, wait until the disk has it, and only then give it its name."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _read(path: Path) -> Arrays | None:
+    """Arrays by name; None if there is no such file, or not what was written."""
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
+            return None
+        with np.load(io.BytesIO(content[DIGEST:]), allow_pickle=False) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError):
+        return None
