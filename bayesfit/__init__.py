@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bayesfit.compute.errors import ModelError as ModelError
     from bayesfit.compute.errors import ResultError as ResultError
     from bayesfit.compute.errors import SettingsError as SettingsError
+    from bayesfit.compute.journal import checkpoint as checkpoint
     from bayesfit.data.average import average as average
     from bayesfit.data.curves import curves as curves
     from bayesfit.data.describe import describe as describe
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "average": "data.average",
+    "checkpoint": "compute.journal",
     "compare": "api.compare",
     "curves": "data.curves",
     "one_dataset": "result.datasets",

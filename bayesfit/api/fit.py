@@ -14,7 +14,9 @@ import xarray as xr
 
 from bayesfit.api import photon_fit
 from bayesfit.api.automatic_noise import AUTO, first_noise, with_own_noise
+from bayesfit.api.made_of import made_of
 from bayesfit.compute.devices import TRACING
+from bayesfit.compute.journal import agree
 from bayesfit.compute.kinds import expect_curves
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report, stop_on_signal
@@ -210,6 +212,7 @@ def _run(curves: xr.Dataset, choices: _Choices, settings: FitSettings, report: R
     else:
         problem, stages = _prepared(curves, choices, get_noise(settings.noise)), _fit_each
     curves = by_bin(curves)
+    agree(lambda: made_of(curves, problem, settings, choices.across))
     before = _before(curves, problem, settings)
     return assemble(stages(before, report) if before.bins else before, problem, curves)
 

@@ -18,6 +18,7 @@ from bayesfit.api.fit import fit
 from bayesfit.api.sequential_prior import check_sequential, priors_in_common, priors_of_bins
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.errors import SettingsError, nearest
+from bayesfit.compute.journal import is_kept
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report
 from bayesfit.data.stack import check_agreement, check_same_bins, labels_of, oriented
@@ -164,7 +165,7 @@ def _fitted(steps: list[_Step], labels: np.ndarray, widen: float | None, report:
                 step.options["noise"] = json.loads(results[0].attrs["settings"])["noise"]
             result = step.fit(priors, _named(report, str(label)))
         except KeyboardInterrupt:
-            if not results:
+            if not results or is_kept():
                 raise
             return results
         words = {"long_name": "the bin's prior is its posterior in the dataset before"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -36,11 +36,16 @@ def run(
     advise: Annotated[
         bool, typer.Option("--advise", help="Also fit as the result advises, into NAME_advised.nc, and report both.")
     ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Fit anew, whatever is finished or was begun in the folder.")
+    ] = False,
 ) -> None:
     """Fit files and save a posterior with a verdict on every bin.
 
+    The same command again goes on where it was stopped, and fits no finished file again.
+
     Exit code: 0 all files done; 1 a file failed; 2 wrong use or settings; 3 done, but some file has no bin that is ok;
-    130 interrupted (what was sampled is saved).
+    130 interrupted (what was sampled is kept).
     """
     from bayesfit.modelling.settings import load_settings
 
@@ -59,7 +64,8 @@ def run(
         jobs = [([file], path) for file, path in zip(files, outputs(files, output), strict=True)]
     else:
         jobs = [(files, one_output(files, output, str(settings.together)))]
-    ends = [_fit_one(inputs, path, settings, plot, advise) for inputs, path in jobs]
+    wishes = Wishes(plot, advise, fresh)
+    ends = [_fit_one(inputs, path, settings, wishes) for inputs, path in jobs]
     if all(end == WRONG_USE for end in ends):
         raise typer.Exit(WRONG_USE)
     raise typer.Exit(FAILED if {WRONG_USE, FAILED} & set(ends) else max(ends))
@@ -80,7 +86,16 @@ def _check_names(settings: RunSettings) -> None:
         get_pipeline(settings.pipeline)
 
 
-def _fit_one(files: list[Path], path: Path, settings: RunSettings, plot: bool, advise: bool = False) -> int:
+class Wishes(NamedTuple):
+    """What is wanted beside the result of a fit: pictures (`plot`), a second fit as the first advises (`advise`), and
+    that nothing from before is used (`fresh`)."""
+
+    plot: bool
+    advise: bool
+    fresh: bool
+
+
+def _fit_one(files: list[Path], path: Path, settings: RunSettings, wishes: Wishes) -> int:
     """Fit one file, or several as one; save and print the result. Returns the exit code for this fit alone.
 
     Raises:
@@ -95,24 +110,25 @@ def _fit_one(files: list[Path], path: Path, settings: RunSettings, plot: bool, a
         datasets, settings, left_out = distinct(datasets, settings)
         for line in left_out:
             typer.echo(line)
-        result = fit_files(datasets, path, settings, sys.stderr.isatty())
+        result, before = fit_files(datasets, path, settings, sys.stderr.isatty(), wishes.fresh)
     except BayesfitError as error:
         typer.echo(f"error: {error}" if error.file else f"error: {files[0]}: {error}", err=True)
         return WRONG_USE if isinstance(error, SettingsError) else FAILED
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: the same command goes on with {path}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    print_result(result, title=f"{files[0]}{more} -> {path}")
-    drawn = not plot or _drawn_beside(result, path.with_suffix(".png"))
-    verdicts = tally(result)
-    if "interrupted" in verdicts or "datasets_left_out" in result.attrs:
-        typer.echo(f"interrupted: the draws so far are in {path}", err=True)
-        raise typer.Exit(INTERRUPTED)
-    ends = [FAILED if not drawn else DONE if "ok" in verdicts else NONE_OK]
-    if advise:
-        ends += _fit_as_advised(files, path, settings, plot, result)
+    print_result(result, title=f"{files[0]}{more} -> {path}{' (finished before)' if before else ''}")
+    drawn = not wishes.plot or _drawn_beside(result, path.with_suffix(".png"))
+    ends = [FAILED if not drawn else DONE if "ok" in tally(result) else NONE_OK]
+    if wishes.advise:
+        ends += _fit_as_advised(files, path, settings, wishes._replace(advise=False), result)
     return next((end for end in ends if end in (WRONG_USE, FAILED)), min(ends))
 
 
-def _fit_as_advised(files: list[Path], path: Path, settings: RunSettings, plot: bool, result: xr.DataTree) -> list[int]:
+def _fit_as_advised(
+    files: list[Path], path: Path, settings: RunSettings, wishes: Wishes, result: xr.DataTree
+) -> list[int]:
     """Fit again with the settings that a result names, beside it; print how many bins are ok in both. Returns the exit
     code, or none if there is nothing else to try."""
     from bayesfit.cli.show_result import in_words
@@ -124,7 +140,7 @@ def _fit_as_advised(files: list[Path], path: Path, settings: RunSettings, plot: 
         return []
     beside = path.with_stem(f"{path.stem}_advised")
     typer.echo(f"as advised: {in_words(to_try)}")
-    end = _fit_one(files, beside, settings.advised(to_try), plot)
+    end = _fit_one(files, beside, settings.advised(to_try), wishes)
     if end in (DONE, NONE_OK):
         counts = [tally(each).get("ok", 0) for each in (result, load(beside))]
         typer.echo(f"ok: {counts[0]} bins in {path}, {counts[1]} in {beside}")

@@ -8,16 +8,19 @@ from typing import Any
 import xarray as xr
 
 from bayesfit.api.fit import fit
+from bayesfit.api.made_of import made_of_files
 from bayesfit.api.series import series
 from bayesfit.api.stokes_einstein import parse_specimen, stokes_einstein
 from bayesfit.compute.errors import BayesfitError, InputError, SettingsError
+from bayesfit.compute.journal import checkpoint
 from bayesfit.data.average import average
 from bayesfit.data.copies import copies
 from bayesfit.data.stack import same_bins, stack
+from bayesfit.modelling.model_choice import get_model
 from bayesfit.modelling.reading import read
 from bayesfit.modelling.registry import get_pipeline, list_pipelines
 from bayesfit.modelling.settings import RunSettings
-from bayesfit.result.files import refuse_own_input, save
+from bayesfit.result.files import load, refuse_own_input, save
 
 
 def read_all(paths: list[Path], settings: RunSettings) -> list[xr.Dataset]:
@@ -44,36 +47,59 @@ def distinct(datasets: list[xr.Dataset], settings: RunSettings) -> tuple[list[xr
     return [datasets[place] for place in kept], settings, lines
 
 
-def fit_files(datasets: list[xr.Dataset], output: Path, settings: RunSettings, progress: bool) -> xr.DataTree:
+def fit_files(
+    datasets: list[xr.Dataset], output: Path, settings: RunSettings, progress: bool, fresh: bool = False
+) -> tuple[xr.DataTree, bool]:
     """Fit one dataset, or several as one: as a series, as their average, or with all their bins. The result is saved at
-    `output`, with the radius or viscosity that follows from the `specimen` of the settings.
+    `output`, with the radius or viscosity that follows from the `specimen` of the settings. What a run that was stopped
+    has kept is used, and a result at `output` that was made of the same data with the same settings is the result,
+    unless a `fresh` one is asked for. Returns also whether it was there.
 
     Raises:
         BayesfitError: the data or the settings cannot be used. The message says whether the fit is saved, without the
-        derived quantity, or nothing is.
+        derived quantity, or nothing is. KeyboardInterrupt: the user asked to stop.
     """
-    first, options = datasets[0], {**settings.for_fit, "progress": progress}
-    model = settings.model or get_pipeline(first.attrs["pipeline"]).model
+    model = settings.model or get_pipeline(datasets[0].attrs["pipeline"]).model
+    made = made_of_files(datasets, get_model(model), settings)
+    if not fresh and (before := _made_before(output, made)) is not None:
+        return before, True
+    with checkpoint(output.with_name(f".{output.name}.progress"), fresh):
+        result = _fitted(datasets, model, settings, progress)
+        result.attrs["run_settings"], result.attrs["run_sha256"] = settings.model_dump_json(), made
+        return _saved(result, Path(datasets[0].attrs["file"]), output, settings), False
+
+
+def _made_before(path: Path, made: str) -> xr.DataTree | None:
+    """The result at this path, if it is whole and was made of just this."""
+    try:
+        found = load(path)
+    except BayesfitError:
+        return None
+    return found if found.attrs.get("run_sha256") == made else None
+
+
+def _fitted(datasets: list[xr.Dataset], model: Any, settings: RunSettings, progress: bool) -> xr.DataTree:
+    """One dataset, or several as one, fitted."""
+    options = {**settings.for_fit, "progress": progress}
     if settings.together == "series":
-        result = series(datasets, model, names=settings.names, sequential_prior=settings.sequential_prior, **options)
-    else:
-        result = fit(_as_one(datasets, settings) if settings.together else first, model, **options)
-    return _saved(result, Path(first.attrs["file"]), output, settings)
+        return series(datasets, model, names=settings.names, sequential_prior=settings.sequential_prior, **options)
+    return fit(_as_one(datasets, settings) if settings.together else datasets[0], model, **options)
 
 
 def _saved(result: xr.DataTree, path: Path, output: Path, settings: RunSettings) -> xr.DataTree:
     """The result after it was saved at `output`, with the radius or viscosity that follows from the specimen."""
-    result.attrs["run_settings"] = settings.model_dump_json()
-    save(result, output)
     if not settings.specimen:
+        save(result, output)
         return result
     specimen: dict[str, Any] = settings.specimen
     try:
-        result = stokes_einstein(result, seed=settings.seed, **specimen)
+        whole = stokes_einstein(result, seed=settings.seed, **specimen)
     except BayesfitError as error:
+        del result.attrs["run_sha256"]
+        save(result, output)
         raise InputError(str(error), file=path, remedy=f"The fit alone is in {output}") from error
-    save(result, output)
-    return result
+    save(whole, output)
+    return whole
 
 
 def _as_one(datasets: list[xr.Dataset], settings: RunSettings) -> xr.Dataset:

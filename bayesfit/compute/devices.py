@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Int, PyTree
 from numpyro.distributions.distribution import validation_enabled
 
-from bayesfit.compute.journal import resumable
+from bayesfit.compute.journal import leave, resumable
 from bayesfit.compute.programs import Kept, key, load, pack, read, write
 from bayesfit.compute.work import Stop
 
@@ -234,6 +234,7 @@ def computed(
     ahead = None
     for index in batches.indices(first):
         if stop is not None and stop.asked:
+            leave(stop)
             break
         made = program(*(place(argument, batches.devices) for argument in arguments(index)))
         if ahead is not None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import shutil
 import tempfile
@@ -21,17 +20,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import PyTree
 
 from bayesfit.compute.errors import InputError, SettingsError
+from bayesfit.compute.work import Stop
 
 EVERY = 5.0  # seconds, about, between two times of writing
 DIGEST = hashlib.sha256().digest_size
-STATED, STATE = "fit.json", "state.npz"  # files of a journal, beside its numbered parts
+STATE = "state.npz"  # the file of a journal beside its numbered parts
 
 Arrays = dict[str, np.ndarray]
 
@@ -120,7 +119,22 @@ class Record:
         self.journal.write(state)
 
 
+def leave(stop: Stop) -> None:
+    """End the fit if the user asks to stop and a journal is kept, so that nothing is lost by it.
+
+    Raises:
+        KeyboardInterrupt: it is so.
+    """
+    if stop.asked and is_kept():
+        raise KeyboardInterrupt
+
+
 _AT_WORK: ContextVar[Journal | None] = ContextVar("journal", default=None)
+
+
+def is_kept() -> bool:
+    """Whether a journal is kept of what is at work."""
+    return _AT_WORK.get() is not None
 
 
 def begin_stage() -> Record | None:
@@ -147,52 +161,71 @@ def resumable(
         yield made
 
 
-@contextmanager
-def keeping(folder: Path | None, stated: Mapping[str, Any], fresh: bool = False) -> Iterator[None]:
-    """Keep the journal of the fit that runs within, in this folder, and delete it after the fit has ended; with None,
-    keep none. What a fit that was stopped has kept there is used.
-
-    Args:
-        stated: what the fit is made of, in words or as hashes, by name.
-        fresh: delete what was kept before.
+def agree(state: Callable[[], Mapping[str, str]]) -> None:
+    """Where a journal is kept, state in it what a fit is made of, by name, which must be what it was before.
 
     Raises:
-        SettingsError: the folder has the journal of a fit that is made of something else; or it cannot be made.
+        SettingsError: it is something else.
     """
-    if folder is None:
-        yield
+    record = begin_stage()
+    if record is None:
         return
+    stated = state()
+    before = {name: str(array) for name, array in record.parts[0].items()} if record.parts else {}
+    if changed := [name for name in stated if record.parts and before.get(name) != stated[name]]:
+        words = f"what is kept here was made with other {' and '.join(changed)}"
+        raise SettingsError(words, file=record.journal.folder, remedy="Go on with what it had, or start over: --fresh")
+    if not record.parts:
+        record.add({name: np.array(words) for name, words in stated.items()})
+
+
+@contextmanager
+def checkpoint(folder: str | Path, fresh: bool = False) -> Iterator[None]:
+    """Keep the progress of all fits that run within, and go on where they were stopped.
+
+    The same program, run again after whatever has stopped it, makes no bin again that was ready some seconds before,
+    and its results have the bits of a run that was not stopped.
+
+    Args:
+        folder: one that belongs to these fits alone. It is deleted when they have ended, and stays if an error, a
+            signal or a crash ends them before.
+        fresh: begin anew, whatever stands there.
+
+    Raises:
+        SettingsError: the folder cannot be made; or, from a fit, its data, settings, seed or code are not those of
+            before.
+
+    Example:
+        >>> import bayesfit, tempfile
+        >>> data, truth = bayesfit.simulate(bins=2, seed=1)
+        >>> with bayesfit.checkpoint(tempfile.mkdtemp()):
+        ...     result = bayesfit.fit(data, "single_exponential", draws=200)
+    """
+    folder = Path(folder)
     if fresh:
         shutil.rmtree(folder, ignore_errors=True)
-    _claim(folder, {name: str(value) for name, value in stated.items()})
-    token = _AT_WORK.set(journal := Journal(folder))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"progress cannot be kept: {error.strerror}", file=folder) from error
+    journal = Journal(folder)
+    token = _AT_WORK.set(journal)
     try:
         yield
     except BaseException:
         journal.write()
+        _delete_if_empty(folder)
         raise
     finally:
         _AT_WORK.reset(token)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _claim(folder: Path, stated: dict[str, str]) -> None:
-    """Write what the fit is made of into its folder, or compare it with what stands there."""
-    path = folder / STATED
+def _delete_if_empty(folder: Path) -> None:
     try:
-        before = json.loads(path.read_text()) if path.exists() else None
-    except (OSError, ValueError):
-        before = None
-    if before is None:
-        try:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            _replace(path, json.dumps(stated).encode())
-        except OSError as error:
-            raise SettingsError(f"progress cannot be kept: {error.strerror}", file=folder) from error
-    elif changed := [name for name in {**before, **stated} if before.get(name) != stated.get(name)]:
-        words = f"progress is that of a fit with other {' and '.join(changed)}"
-        raise SettingsError(words, file=folder, remedy="Go on with what it had, or start over: --fresh")
+        folder.rmdir()
+    except OSError:
+        return
 
 
 def _write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -51,11 +51,11 @@ def key(identity: str, arguments: PyTree, options: Mapping[str, Any] | None) -> 
     """The hash under which a program of this identity is kept, for arguments of these shapes."""
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [(leaf.shape, str(leaf.dtype)) for leaf in leaves]
-    return hashlib.sha256(repr((identity, str(structure), shapes, options, _makers())).encode()).hexdigest()
+    return hashlib.sha256(repr((identity, str(structure), shapes, options, makers())).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)
-def _makers() -> str:
+def makers() -> str:
     """The versions of the libraries, the machine, and a hash of the sources of this package."""
     versions = [f"{name} {version(name)}" for name in LIBRARIES]
     root = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from jaxtyping import Float, Int
 
-from bayesfit.compute.journal import Record, begin_stage
+from bayesfit.compute.journal import Record, begin_stage, leave
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.sample.draws import STATS, Arrays, Assessment, Schedule
 from bayesfit.sample.escalation import Step
@@ -121,6 +121,7 @@ def sample_until_reached(driver: Driver, report: Report, stop: Stop) -> None:
         report(driver.progress(time.monotonic() - started))
         if record is not None and (record.journal.due or stop.asked):
             _keep(driver, record)
+            leave(stop)
     if record is not None and not runs and not stop.asked:
         record.add(driver.results() | {ENDED: np.array(True)})
     for run in runs:
