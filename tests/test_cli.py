@@ -191,17 +191,32 @@ def test_no_bin_ok_is_told_by_the_exit_code(call, tmp_path):
     assert "1 of 2 files hold the errors of others" in said
 
 
-def test_ctrl_c_keeps_the_draws_and_ends_soon(environment, tmp_path):
-    arguments = ["run", "data/table_sim.csv", "-o", tmp_path, "--set", "draws=200000"]
+def test_ctrl_c_keeps_what_was_done_and_the_same_command_goes_on(environment, call, tmp_path):
+    arguments = ["run", "data/table_sim.csv", "-o", tmp_path, "--set", "draws=8000", "--set", "target_ess=0"]
     process = subprocess.Popen([PROGRAM, *arguments], env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    time.sleep(25)
+    progress = tmp_path / ".table_sim.nc.progress"
+    while process.poll() is None and not (progress / "state.npz").exists():
+        time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     asked = time.monotonic()
-    _, errors = process.communicate(timeout=120)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    assert time.monotonic() - asked < 60  # it waits for a compilation that is under way
-    assert "interrupted" in errors
+    assert time.monotonic() - asked < 5
+    assert "interrupted: the same command goes on" in errors
     assert "Traceback" not in errors
+    refused = call(*arguments, "--set", "seed=1", code=2).stderr
+    assert "made with other seed" in refused
+    assert "finished before" not in call(*arguments).stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table_sim.nc"]
+
+
+def test_a_finished_file_is_not_fitted_again(call, tmp_path):
+    arguments = ["run", "data/table_sim.csv", "-o", tmp_path, *QUICK]
+    assert "finished before" not in call(*arguments).stdout
+    written = (tmp_path / "table_sim.nc").stat().st_mtime_ns
+    assert "finished before" in call(*arguments).stdout
+    assert (tmp_path / "table_sim.nc").stat().st_mtime_ns == written
+    assert "finished before" not in call(*arguments, "--fresh").stdout
 
 
 def test_noise_models_are_listed_and_chosen(call):

@@ -28,7 +28,7 @@ from jaxtyping import PyTree
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.compute.work import Stop
 
-EVERY = 5.0  # seconds, about, between two times of writing
+EVERY = 2.0  # seconds, about, between two times of writing
 DIGEST = hashlib.sha256().digest_size
 STATE = "state.npz"  # the file of a journal beside its numbered parts
 
@@ -38,8 +38,8 @@ Arrays = dict[str, np.ndarray]
 class Journal:
     """The journal in a folder of its own. `stage` counts the stages that have begun."""
 
-    def __init__(self, folder: Path, every: float = EVERY) -> None:
-        self.folder, self.every, self.stage = folder, every, 0
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.stage = folder, 0
         self.kept: dict[int, dict[int, Arrays]] = {}  # by stage and part
         self.written, self.last = 0, time.monotonic()
         while (arrays := _read(self._part(self.written))) is not None:
@@ -68,7 +68,7 @@ class Journal:
     @property
     def due(self) -> bool:
         """Whether it is time to write."""
-        return time.monotonic() - self.last >= self.every
+        return time.monotonic() - self.last >= EVERY
 
     def write(self, state: Mapping[str, np.ndarray] | None = None) -> None:
         """Write the parts that wait, and the state of the stage at work.

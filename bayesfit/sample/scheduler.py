@@ -84,10 +84,10 @@ class Slots:
         if self.fresh.any():
             self.chains = place(self.host, self.devices)
 
-    def resume(self, states: PyTree) -> None:
-        """Go on with these states of the chains that were put into slots, instead of at their starts."""
+    def resume(self, states: PyTree, fresh: Bool[np.ndarray, " place"]) -> None:
+        """Go on with these states of the chains that were put into slots; those that are `fresh` begin."""
         self.chains, self.states = place(self.host, self.devices), place(states, self.devices)
-        self.fresh[:] = False
+        self.fresh[:] = fresh
 
     def advance(self) -> tuple[Float[np.ndarray, "place round column"], Bool[np.ndarray, "place round"]]:
         """Advance all chains by a chunk. Returns the output of each round, as columns of positions, statistics and
@@ -231,6 +231,7 @@ class Scheduler:
         kept = {
             "waiting": np.array([run.bin for run in self.waiting], int),
             "slots": np.array(list(runs), int),
+            "fresh": self.slots.fresh.copy(),
             "retired": np.array(self.retired),
             "worst_rhat": np.array(self.worst_rhat),
             **as_part(of_draws(self.draws, at_work[self.draws.done[at_work] > 0]), "draws"),
@@ -271,4 +272,4 @@ class Scheduler:
             self.runs[slot] = run
             numbers = np.arange(self.schedule.chains)
             self.slots.put(slot, self._chains(np.full(numbers.size, run.bin), run.step, numbers))
-        self.slots.resume(tree_of(snapshot, "states", self.slots.states[0]))
+        self.slots.resume(tree_of(snapshot, "states", self.slots.states[0]), snapshot["fresh"])
