@@ -73,9 +73,7 @@ def main():
             kills, runs = kills + killed_until_done(folder, given.draws, longest, moments), runs + 1
             if content(folder) != wanted:
                 raise SystemExit(f"after {kills} kills: {content(folder)} instead of {wanted}")
-    print(
-        f"{kills} kills in {runs} runs of {longest:.0f} s: each result has the bits of a run that was not killed"
-    )
+    print(f"{kills} kills in {runs} runs of {longest:.0f} s: each result has the bits of a run that was not killed")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import pytest
 
 import bayesfit
 from bayesfit.api.sequential_prior import priors_of_bins, spread_factor
-from bayesfit.cli.steps import fit_files, one_output, read_all
+from bayesfit.cli.jobs import jobs_of
+from bayesfit.cli.steps import fit_files, read_all
 from bayesfit.modelling.settings import RunSettings
 from bayesfit.posterior.prepare import prepare
 
@@ -288,8 +289,8 @@ def test_datasets_of_other_bins_are_refused(steps):
 
 def test_results_of_several_files_keep_the_whole_name_of_the_first(tmp_path):
     files = [tmp_path / "scan.001.csv", tmp_path / "scan.002.csv"]
-    assert one_output(files, tmp_path, "average").name == "scan.001_average.nc"
-    assert one_output([tmp_path], tmp_path, "series").name == f"{tmp_path.stem}_series.nc"
+    assert jobs_of(files, tmp_path, "average")[0].output.name == "scan.001_average.nc"
+    assert jobs_of([tmp_path], tmp_path, "series")[0].output.name == f"{tmp_path.stem}_series.nc"
 
 
 def call(*arguments, code=0):
@@ -331,5 +332,5 @@ def test_several_files_as_one_on_the_command_line(steps, tmp_path):
     loaded.attrs["datasets_left_out"] = "at_2"
     assert "interrupted: not fitted were at_2" in call("show", bayesfit.save(loaded, tmp_path / "short.nc")).stdout
     settings = RunSettings(together="average_stack", noise="stated", draws=DRAWS)
-    stacked = fit_files(read_all(files, settings), tmp_path / "stacked.nc", settings, progress=False)
+    stacked, _ = fit_files(read_all(files, settings), tmp_path / "stacked.nc", settings, lambda progress: None)
     assert stacked["constant_data"].repeats_used.values.tolist() == [2] * 3

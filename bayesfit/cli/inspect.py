@@ -28,7 +28,8 @@ def inspect(
 
     Exit code: 0 every file named can be read, and at least one of each folder; 1 otherwise.
     """
-    from bayesfit.cli.steps import files_of, own_measurements, read_all
+    from bayesfit.cli.jobs import files_of
+    from bayesfit.cli.steps import own_measurements, read_all
     from bayesfit.modelling.settings import load_settings
 
     settings = load_settings(config, set_ or (), pipeline=pipeline)

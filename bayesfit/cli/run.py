@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayesfit.cli.app import DONE, FAILED, INTERRUPTED, NONE_OK, WRONG_USE, app, start_jax
-from bayesfit.cli.show_result import draw, print_paths, print_result, print_understood
-from bayesfit.compute.errors import BayesfitError, SettingsError
+from bayesfit.cli.app import DONE, FAILED, INTERRUPTED, WRONG_USE, app, start_jax
+from bayesfit.cli.fit_job import Wishes, fit_job, read_job
+from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.progress_bar import progress_bar
+from bayesfit.compute.work import Report
 
 if TYPE_CHECKING:
-    import xarray as xr
-
+    from bayesfit.cli.jobs import Job
+    from bayesfit.cli.status import Status
     from bayesfit.modelling.settings import RunSettings
+
+FEW = 3  # files of which all tables are printed
 
 
 @app.command()
 def run(
-    files: Annotated[list[Path], typer.Argument(help="Files of correlation data; each is recognised by its content.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE|FOLDER|PATTERN...", help="Files of correlation data; each is recognised by its content."
+        ),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results, one NAME.nc a file.")],
     model: Annotated[str | None, typer.Option(help="Model by name, or the path of a model file.")] = None,
     noise: Annotated[str | None, typer.Option(help="Noise model by name, or auto.")] = None,
@@ -39,6 +50,9 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Fit anew, whatever is finished or was begun in the folder.")
     ] = False,
+    shard: Annotated[
+        str | None, typer.Option(help="The share of one of several machines: i/N, with i from 1 to N.")
+    ] = None,
 ) -> None:
     """Fit files and save a posterior with a verdict on every bin.
 
@@ -54,21 +68,52 @@ def run(
         remedy = f"Write -o {output.with_suffix('')}"
         raise SettingsError("is the folder in which each file has its NAME.nc", file=output, field="-o", remedy=remedy)
     start_jax()
-    from bayesfit.cli.steps import one_output, outputs, own_measurements
+    from bayesfit.cli.jobs import Shard, found_files, jobs_of
+    from bayesfit.cli.status import Status
+    from bayesfit.cli.steps import own_measurements
 
     _check_names(settings)
-    files, left_out = own_measurements(files, settings.pipeline)
+    share = Shard.parse(shard)
+    found, left_out = own_measurements(found_files(files), settings.pipeline)
     for line in left_out:
         typer.echo(line)
-    if settings.together is None:
-        jobs = [([file], path) for file, path in zip(files, outputs(files, output), strict=True)]
-    else:
-        jobs = [(files, one_output(files, output, str(settings.together)))]
-    wishes = Wishes(plot, advise, fresh)
-    ends = [_fit_one(inputs, path, settings, wishes) for inputs, path in jobs]
-    if all(end == WRONG_USE for end in ends):
+    jobs = jobs_of(found, output, settings.together)
+    wishes = Wishes(plot, advise, fresh, brief=len(jobs) > FEW)
+    status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 else None
+    ends = _fit_all(share.of(jobs), settings, wishes, status)
+    if ends and all(end == WRONG_USE for end in ends):
         raise typer.Exit(WRONG_USE)
-    raise typer.Exit(FAILED if {WRONG_USE, FAILED} & set(ends) else max(ends))
+    raise typer.Exit(FAILED if {WRONG_USE, FAILED} & set(ends) else max(ends, default=DONE))
+
+
+def _fit_all(jobs: list[Job], settings: RunSettings, wishes: Wishes, status: Status | None) -> list[int]:
+    """Fit one job after the other, while the files of the next are read; returns their exit codes.
+
+    Raises:
+        typer.Exit: the user has interrupted the run.
+    """
+    ends: list[int] = []
+    with progress_bar(sys.stderr.isatty()) as report, ThreadPoolExecutor(1) as reader:
+        read = [reader.submit(read_job, job, settings) for job in jobs[:1]]
+        for number, job in enumerate(jobs):
+            read += [reader.submit(read_job, following, settings) for following in jobs[number + 1 : number + 2]]
+            if status:
+                status.begin(job)
+            named = _numbered(report, f"{number + 1}/{len(jobs)}" if status else "")
+            end = fit_job(job, read.pop(0).result, settings, wishes, named)
+            if status:
+                status.end(job, end.state, end.verdicts, end.error)
+            if end.code == INTERRUPTED:
+                raise typer.Exit(INTERRUPTED)
+            ends.append(end.code)
+    if status:
+        status.print()
+    return ends
+
+
+def _numbered(report: Report, number: str) -> Report:
+    """Reports that begin with the number of the job, if there are several."""
+    return lambda progress: report(replace(progress, dataset=f"{number} {progress.dataset}".strip()))
 
 
 def _check_names(settings: RunSettings) -> None:
@@ -84,76 +129,3 @@ def _check_names(settings: RunSettings) -> None:
         get_model(settings.model)
     if settings.pipeline is not None:
         get_pipeline(settings.pipeline)
-
-
-class Wishes(NamedTuple):
-    """What is wanted beside the result of a fit: pictures (`plot`), a second fit as the first advises (`advise`), and
-    that nothing from before is used (`fresh`)."""
-
-    plot: bool
-    advise: bool
-    fresh: bool
-
-
-def _fit_one(files: list[Path], path: Path, settings: RunSettings, wishes: Wishes) -> int:
-    """Fit one file, or several as one; save and print the result. Returns the exit code for this fit alone.
-
-    Raises:
-        typer.Exit: the user has interrupted the fit.
-    """
-    from bayesfit.cli.steps import distinct, fit_files, read_all
-    from bayesfit.result.summary import tally
-
-    try:
-        datasets = read_all(files, settings)
-        print_understood(datasets)
-        datasets, settings, left_out = distinct(datasets, settings)
-        for line in left_out:
-            typer.echo(line)
-        result, before = fit_files(datasets, path, settings, sys.stderr.isatty(), wishes.fresh)
-    except BayesfitError as error:
-        typer.echo(f"error: {error}" if error.file else f"error: {files[0]}: {error}", err=True)
-        return WRONG_USE if isinstance(error, SettingsError) else FAILED
-    except KeyboardInterrupt:
-        typer.echo(f"interrupted: the same command goes on with {path}", err=True)
-        raise typer.Exit(INTERRUPTED) from None
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    print_result(result, title=f"{files[0]}{more} -> {path}{' (finished before)' if before else ''}")
-    drawn = not wishes.plot or _drawn_beside(result, path.with_suffix(".png"))
-    ends = [FAILED if not drawn else DONE if "ok" in tally(result) else NONE_OK]
-    if wishes.advise:
-        ends += _fit_as_advised(files, path, settings, wishes._replace(advise=False), result)
-    return next((end for end in ends if end in (WRONG_USE, FAILED)), min(ends))
-
-
-def _fit_as_advised(
-    files: list[Path], path: Path, settings: RunSettings, wishes: Wishes, result: xr.DataTree
-) -> list[int]:
-    """Fit again with the settings that a result names, beside it; print how many bins are ok in both. Returns the exit
-    code, or none if there is nothing else to try."""
-    from bayesfit.cli.show_result import in_words
-    from bayesfit.result.files import load
-    from bayesfit.result.summary import settings_to_try, tally
-
-    if not (to_try := settings_to_try(result)):
-        typer.echo("--advise: the result advises nothing else")
-        return []
-    beside = path.with_stem(f"{path.stem}_advised")
-    typer.echo(f"as advised: {in_words(to_try)}")
-    end = _fit_one(files, beside, settings.advised(to_try), wishes)
-    if end in (DONE, NONE_OK):
-        counts = [tally(each).get("ok", 0) for each in (result, load(beside))]
-        typer.echo(f"ok: {counts[0]} bins in {path}, {counts[1]} in {beside}")
-    return [end]
-
-
-def _drawn_beside(result: xr.DataTree, path: Path) -> bool:
-    """Draw a result beside its file, and print the path or the error; returns whether it was drawn."""
-    try:
-        drawn = draw(result, None, path)
-    except (OSError, ValueError) as error:
-        words = str(error) if isinstance(error, BayesfitError) else f"{path}: cannot be drawn: {error}"
-        typer.echo(f"error: {words}", err=True)
-        return False
-    print_paths(drawn)
-    return True

@@ -11,8 +11,9 @@ from bayesfit.api.fit import fit
 from bayesfit.api.made_of import made_of_files
 from bayesfit.api.series import series
 from bayesfit.api.stokes_einstein import parse_specimen, stokes_einstein
-from bayesfit.compute.errors import BayesfitError, InputError, SettingsError
+from bayesfit.compute.errors import BayesfitError, InputError
 from bayesfit.compute.journal import checkpoint
+from bayesfit.compute.work import Report
 from bayesfit.data.average import average
 from bayesfit.data.copies import copies
 from bayesfit.data.stack import same_bins, stack
@@ -20,7 +21,7 @@ from bayesfit.modelling.model_choice import get_model
 from bayesfit.modelling.reading import read
 from bayesfit.modelling.registry import get_pipeline, list_pipelines
 from bayesfit.modelling.settings import RunSettings
-from bayesfit.result.files import load, refuse_own_input, save
+from bayesfit.result.files import load, save
 
 
 def read_all(paths: list[Path], settings: RunSettings) -> list[xr.Dataset]:
@@ -48,7 +49,7 @@ def distinct(datasets: list[xr.Dataset], settings: RunSettings) -> tuple[list[xr
 
 
 def fit_files(
-    datasets: list[xr.Dataset], output: Path, settings: RunSettings, progress: bool, fresh: bool = False
+    datasets: list[xr.Dataset], output: Path, settings: RunSettings, report: Report, fresh: bool = False
 ) -> tuple[xr.DataTree, bool]:
     """Fit one dataset, or several as one: as a series, as their average, or with all their bins. The result is saved at
     `output`, with the radius or viscosity that follows from the `specimen` of the settings. What a run that was stopped
@@ -64,7 +65,7 @@ def fit_files(
     if not fresh and (before := _made_before(output, made)) is not None:
         return before, True
     with checkpoint(output.with_name(f".{output.name}.progress"), fresh):
-        result = _fitted(datasets, model, settings, progress)
+        result = _fitted(datasets, model, settings, report)
         result.attrs["run_settings"], result.attrs["run_sha256"] = settings.model_dump_json(), made
         return _saved(result, Path(datasets[0].attrs["file"]), output, settings), False
 
@@ -78,9 +79,9 @@ def _made_before(path: Path, made: str) -> xr.DataTree | None:
     return found if found.attrs.get("run_sha256") == made else None
 
 
-def _fitted(datasets: list[xr.Dataset], model: Any, settings: RunSettings, progress: bool) -> xr.DataTree:
+def _fitted(datasets: list[xr.Dataset], model: Any, settings: RunSettings, report: Report) -> xr.DataTree:
     """One dataset, or several as one, fitted."""
-    options = {**settings.for_fit, "progress": progress}
+    options = {**settings.for_fit, "progress": report}
     if settings.together == "series":
         return series(datasets, model, names=settings.names, sequential_prior=settings.sequential_prior, **options)
     return fit(_as_one(datasets, settings) if settings.together else datasets[0], model, **options)
@@ -123,23 +124,6 @@ def _repeats(datasets: list[xr.Dataset]) -> list[list[xr.Dataset]]:
     return found
 
 
-def files_of(path: Path) -> list[Path]:
-    """The file itself; or all regular files of a folder, sorted by name, but not the hidden ones.
-
-    Raises:
-        InputError: the folder is empty, or cannot be listed.
-    """
-    if not path.is_dir():
-        return [path]
-    try:
-        files = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
-    except OSError as error:
-        raise InputError(f"cannot be listed: {error.strerror}", file=path) from error
-    if not files:
-        raise InputError("the folder holds no files", file=path)
-    return files
-
-
 def own_measurements(files: list[Path], pipeline: str | None = None) -> tuple[list[Path], list[str]]:
     """The files without those that only belong to others, such as twin files of errors or an instrument's averages; and
     one line for each kind that is left out. All pipelines are asked which files these are, or only the named one."""
@@ -153,34 +137,3 @@ def own_measurements(files: list[Path], pipeline: str | None = None) -> tuple[li
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         lines.append(f"{len(names)} of {len(files)} files {words}: {', '.join(names[:3])}{more}")
     return [file for file in files if file not in left_out], lines
-
-
-def one_output(files: list[Path], folder: Path, together: str) -> Path:
-    """The path of the result of several files as one: FOLDER/STEM_TOGETHER.nc, with the stem of the first file."""
-    path = folder / f"{files[0].stem}_{together}.nc"
-    _make_folder(folder, dict.fromkeys(files, path))
-    return path
-
-
-def outputs(files: list[Path], folder: Path) -> list[Path]:
-    """The path of the result of each file: FOLDER/STEM.nc.
-
-    Raises:
-        SettingsError: two results would have one name, a result would replace a file, or the folder cannot be made.
-    """
-    paths = [folder / f"{file.stem}.nc" for file in files]
-    for file, path in zip(files, paths, strict=True):
-        if paths.count(path) > 1:
-            raise SettingsError(f"two files would be saved as {path}", field="-o", file=file, remedy="Run them apart")
-    _make_folder(folder, dict(zip(files, paths, strict=True)))
-    return paths
-
-
-def _make_folder(folder: Path, paths: dict[Path, Path]) -> None:
-    """Make the folder of the results; refuse a result that would replace its own file."""
-    for file, path in paths.items():
-        refuse_own_input(path, file, "folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SettingsError(f"the folder cannot be made: {error.strerror}", field="-o", file=folder) from error
