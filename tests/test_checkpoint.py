@@ -68,7 +68,7 @@ def test_an_interrupt_ends_a_fit_whose_progress_is_kept(data, tmp_path):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt), bayesfit.checkpoint(tmp_path):
-        bayesfit.fit(data, progress=interrupt, **OPTIONS)
+        bayesfit.fit(data, progress=interrupt, on_interrupt="return", **OPTIONS)
     assert (tmp_path / journal.STATE).exists()
 
 
@@ -106,6 +106,18 @@ def test_what_was_damaged_is_made_again(tmp_path):
     record = journal.Journal(tmp_path).begin()
     assert [int(part["x"]) for part in record.parts] == [0]
     assert record.state() == {}
+
+
+def test_two_runs_in_one_folder_never_meet(tmp_path):
+    folder = tmp_path / "progress"
+    with bayesfit.checkpoint(folder):
+        for _ in range(2):
+            with (
+                pytest.raises(bayesfit.SettingsError, match="another run is at work here"),
+                bayesfit.checkpoint(folder),
+            ):
+                pass
+    assert not folder.exists()
 
 
 def test_a_folder_that_cannot_be_made_is_said_to_be(tmp_path):

@@ -210,6 +210,21 @@ def test_ctrl_c_keeps_what_was_done_and_the_same_command_goes_on(environment, ca
     assert sorted(path.name for path in tmp_path.iterdir()) == ["table_sim.nc"]
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_run_that_is_still_compiling_ends_soon_too(environment, tmp_path, number, code):
+    cold = {**environment, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    arguments = ["run", "data/table_sim.csv", "-o", tmp_path]
+    process = subprocess.Popen([PROGRAM, *arguments], env=cold, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (tmp_path / ".table_sim.nc.progress").exists():
+        time.sleep(0.05)
+    process.send_signal(number)
+    asked = time.monotonic()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert time.monotonic() - asked < 5
+    assert "interrupted: the same command goes on" in errors
+
+
 def test_a_finished_file_is_not_fitted_again(call, tmp_path):
     arguments = ["run", "data/table_sim.csv", "-o", tmp_path, *QUICK]
     assert "finished before" not in call(*arguments).stdout

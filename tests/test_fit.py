@@ -143,7 +143,7 @@ def test_a_stop_keeps_what_was_sampled(simulated):
         if progress.draws_done >= 100:
             os.kill(os.getpid(), signal.SIGINT)
 
-    result = bayesfit.fit(simulated[0], seed=1, draws=1000, progress=interrupt)
+    result = bayesfit.fit(simulated[0], seed=1, draws=1000, progress=interrupt, on_interrupt="return")
     assert threading.current_thread() is threading.main_thread()
     assert signal.getsignal(signal.SIGINT) is before
     verdicts = result["diagnostics"].verdict.values
@@ -153,12 +153,30 @@ def test_a_stop_keeps_what_was_sampled(simulated):
     assert bayesfit.summary(result).loc[0, "rate"] > 0
 
 
+def test_signals_are_the_callers(simulated):
+    """Ctrl-C raises, as anywhere in Python, and SIGTERM does what the caller has said."""
+    asked = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+
+    def tell(progress):
+        os.kill(os.getpid(), signal.SIGTERM if progress.stage == "estimate" else signal.SIGINT)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bayesfit.fit(simulated[0].isel(q_bin=[0, 1]), progress=lambda p: p.stage == "point estimate" or tell(p))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert set(asked) == {signal.SIGTERM}
+    with pytest.raises(bayesfit.SettingsError, match="on_interrupt"):
+        bayesfit.fit(simulated[0], on_interrupt="stop")
+
+
 def test_interrupted_draws_are_the_first_of_the_whole_run(simulated, fitted):
     def interrupt(progress):
         if progress.draws_done >= 50:
             os.kill(os.getpid(), signal.SIGINT)
 
-    part = bayesfit.fit(simulated[0], seed=1, progress=interrupt)["posterior"].rate
+    part = bayesfit.fit(simulated[0], seed=1, progress=interrupt, on_interrupt="return")["posterior"].rate
     plain = np.flatnonzero(fitted["diagnostics"].thin == 1)
     for bin in plain:
         made = np.isfinite(part.isel(q_bin=bin)).all("chain").sum().item()

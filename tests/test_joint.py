@@ -423,7 +423,7 @@ def interrupted_after(draws):
             signal.raise_signal(signal.SIGINT)
 
     across = {"rate": "diffusion", "beta": "shared"}
-    result = bayesfit.fit(data(), noise="stated", across=across, draws=300, progress=interrupt)
+    result = bayesfit.fit(data(), noise="stated", across=across, draws=300, progress=interrupt, on_interrupt="return")
     assert list(result["diagnostics"].verdict.values) == ["interrupted"] * BINS
     assert result["across"].joint_verdict.item() == "interrupted"
     return result["posterior"].D.values

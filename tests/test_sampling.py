@@ -260,7 +260,7 @@ def test_a_stop_keeps_what_is_whole(hard, stage):
         if progress.stage == stage:
             signal.raise_signal(signal.SIGINT)
 
-    result = fit(hard, progress=tell)
+    result = fit(hard, progress=tell, on_interrupt="return")
     verdicts = np.delete(result["diagnostics"].verdict.values, [2, 3])
     rate = np.delete(result.posterior["rate"].values, [2, 3], axis=-1)
     assert set(verdicts) == {"interrupted"}
@@ -277,7 +277,7 @@ def test_a_stop_between_estimates_gives_every_bin_its_verdict():
         if [stage for stage, _ in reports].count("estimate") == 1:
             signal.raise_signal(signal.SIGINT)
 
-    result = fit(data, progress=tell)
+    result = fit(data, progress=tell, on_interrupt="return")
     assert max(done for stage, done in reports if stage == "estimate") < 100
     assert "sample" not in dict(reports)
     assert set(result["diagnostics"].verdict.values) == {"interrupted"}
@@ -298,7 +298,7 @@ def test_a_stop_keeps_bins_that_were_looked_at(hard):
         if progress.draws_done >= 100:
             signal.raise_signal(signal.SIGINT)
 
-    result = fit(hard, draws=100, target_ess=200.0, warmup=20, progress=tell)
+    result = fit(hard, draws=100, target_ess=200.0, warmup=20, progress=tell, on_interrupt="return")
     assert np.isfinite(np.delete(result.posterior["rate"].values, [2, 3], axis=-1)).all()
     assert "interrupted" not in result["diagnostics"].verdict.values
 

@@ -251,7 +251,7 @@ def test_an_interrupt_keeps_what_is_done(steps):
             raise KeyboardInterrupt
 
     options = {"noise": "stated", "draws": 50, "target_ess": 0, "names": ["first", "second", "third"]}
-    result = bayesfit.series(steps, progress=report, **options)
+    result = bayesfit.series(steps, progress=report, on_interrupt="return", **options)
     assert result["posterior"]["dataset"].values.tolist() == ["first"]
     assert result.attrs["datasets_left_out"] == "second, third"
     with pytest.raises(KeyboardInterrupt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,10 +17,11 @@ from bayesfit.api import photon_fit
 from bayesfit.api.automatic_noise import AUTO, first_noise, with_own_noise
 from bayesfit.api.made_of import made_of
 from bayesfit.compute.devices import TRACING
+from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.journal import agree
 from bayesfit.compute.kinds import expect_curves
 from bayesfit.compute.progress_bar import progress_bar
-from bayesfit.compute.work import Report, stop_on_signal
+from bayesfit.compute.work import Report, heeded, stop_on
 from bayesfit.data.counting import as_counted
 from bayesfit.data.curves import by_bin
 from bayesfit.diagnose.outcome import Outcome
@@ -54,6 +56,7 @@ def fit(
     include: tuple[str, ...] = (),
     method: Literal["nuts", "svi"] = "nuts",
     progress: bool | Report = False,
+    on_interrupt: Literal["raise", "return"] = "raise",
 ) -> xr.DataTree:
     """Posterior of every bin by NUTS, with a verdict on each.
 
@@ -97,13 +100,15 @@ def fit(
             variational inference. The verdict on each bin is then `approximate`, and `pareto_k` in group `across` says
             how far off the fit is.
         progress: True for a progress bar on standard error, or a function that takes a `Progress`.
+        on_interrupt: what Ctrl-C does: "raise" KeyboardInterrupt, as anywhere in Python, or "return" the draws made so
+            far, where bins that lack some have the verdict `interrupted`. Within `bayesfit.checkpoint`, which keeps
+            them, it raises.
 
     Returns:
         DataTree in ArviZ's schema, with groups `posterior` and `sample_stats` (chain, draw, q_bin), `observed_data`,
         `constant_data`, `point_estimate` (the least-squares fit), `fit_curve` (posterior mean curve with its 95 % band)
         and `diagnostics` (per bin: r_hat, ess_bulk, ess_tail, divergences, verdict, reason, ...). Bins that cannot be
-        used are NaN. On Ctrl-C the draws made so far are returned, and bins that lack some have the verdict
-        `interrupted`. With noise "auto", attribute `noise_chosen` says what was chosen and why, and `noise_tried` in
+        used are NaN. With noise "auto", attribute `noise_chosen` says what was chosen and why, and `noise_tried` in
         JSON what was tried.
 
     Raises:
@@ -128,13 +133,26 @@ def fit(
         method=method,
     )
     check_groups(settings.include)
+    check_on_interrupt(on_interrupt)
     choices = _Choices(model, priors or {}, fixed or {}, across or {})
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(True))
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
+        if on_interrupt == "return":
+            stack.enter_context(stop_on(signal.SIGINT))
         if settings.noise == AUTO:
             return _with_own_noise(curves, choices, settings, report)
         return _run(curves, choices, settings, report)
+
+
+def check_on_interrupt(given: str) -> None:
+    """Refuse what is no way to end at Ctrl-C.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    if given not in ("raise", "return"):
+        raise SettingsError(f"got {given!r}", field="on_interrupt", remedy="It is 'raise' or 'return'")
 
 
 def point_estimate(
@@ -167,14 +185,14 @@ def point_estimate(
     if noise == AUTO:
         noise = first_noise(curves, model, {**(priors or {}), **(fixed or {})}).noise
         settings = settings.model_copy(update={"noise": noise})
-    with jax.enable_x64(True), stop_on_signal() as stop:
+    with jax.enable_x64(True):
         with TRACING:
             problem = prepare(curves, model, settings.noise, priors, fixed)
         curves = by_bin(curves)
         outcome = _before(curves, problem, settings)
         if outcome.bins:
             own = outcome.problem
-            own, points = photon_fit.point_estimates(own, outcome.keys, lambda progress: None, stop)
+            own, points = photon_fit.point_estimates(own, outcome.keys, lambda progress: None, heeded())
             outcome = replace(outcome, problem=own, points=points)
     group = in_all_bins(least_squares_group(outcome), problem.usable, len(problem.points))
     return group.assign_coords(bin_coordinates(curves))
@@ -255,15 +273,15 @@ def _fit_each(before: Outcome, report: Report) -> Outcome:
     problem, keys, chains = before.problem, before.keys, before.settings.chains
     posterior, bins = problem.posterior, problem.bins
     targets = BinTargets(posterior, bins, keys)
-    with stop_on_signal() as stop:
-        shapes = least_squares.start_compiling(posterior, bins)
-        scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
-        starts.start_compiling(posterior, bins, shapes)
-        problem, points = photon_fit.point_estimates(problem, keys, report, stop)
-        problem, estimates, unsettled = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
-        check_density(estimates.mode_potential, problem)
-        targets = BinTargets(posterior, problem.bins, keys)
-        draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
-        change = theory_change(problem, draws, unsettled)
+    stop = heeded()
+    shapes = least_squares.start_compiling(posterior, bins)
+    scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
+    starts.start_compiling(posterior, bins, shapes)
+    problem, points = photon_fit.point_estimates(problem, keys, report, stop)
+    problem, estimates, unsettled = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
+    check_density(estimates.mode_potential, problem)
+    targets = BinTargets(posterior, problem.bins, keys)
+    draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
+    change = theory_change(problem, draws, unsettled)
     found = replace(before, problem=problem, points=points, draws=draws, theory_change=change)
     return replace(found, lowest_potential=estimates.mode_potential)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from bayesfit.api import photon_fit
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.errors import SettingsError
-from bayesfit.compute.work import Report, Stop, stop_on_signal
+from bayesfit.compute.work import Report, Stop, heeded
 from bayesfit.data.dependence import warned_of
 from bayesfit.diagnose.outcome import Outcome, Together
 from bayesfit.modelling.priors import Prior, one_number, parse_common
@@ -92,14 +92,14 @@ def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Out
     """Estimate every bin by itself, then sample all bins together. `places` are their indices in the dataset."""
     dependent = warned_of(before.curves)
     pooled = pooled.of_bins(places)
-    with stop_on_signal() as stop:
-        joint, found = _estimated(pooled, before, report, stop)
-        hierarchical = any(pooling.hierarchical for pooling in pooled.poolings)
-        fits = found.least_squares
-        assert fits is not None
-        start = find_start(joint, fits, hierarchical, before.settings.chains, before.settings.seed)
-        check_density(start.potential, before.problem)
-        draws, shared, k = _sampled(joint, start, before, report, stop)
+    stop = heeded()
+    joint, found = _estimated(pooled, before, report, stop)
+    hierarchical = any(pooling.hierarchical for pooling in pooled.poolings)
+    fits = found.least_squares
+    assert fits is not None
+    start = find_start(joint, fits, hierarchical, before.settings.chains, before.settings.seed)
+    check_density(start.potential, before.problem)
+    draws, shared, k = _sampled(joint, start, before, report, stop)
     together = Together(pooled.across, joint, fits, shared, start.how, pooled.priors, pooled.fixed, dependent, k)
     return replace(found, lowest_potential=_lowest(draws.stats["potential"]), draws=draws, together=together)
 

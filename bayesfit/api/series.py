@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import inspect
 import json
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
 import xarray as xr
 
 from bayesfit.api.automatic_noise import AUTO, first_noise
-from bayesfit.api.fit import fit
+from bayesfit.api.fit import check_on_interrupt, fit
 from bayesfit.api.sequential_prior import check_sequential, priors_in_common, priors_of_bins
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.journal import is_kept
 from bayesfit.compute.progress_bar import progress_bar
-from bayesfit.compute.work import Report
+from bayesfit.compute.work import Report, stop_on
 from bayesfit.data.stack import check_agreement, check_same_bins, labels_of, oriented
 from bayesfit.modelling.noise import SCALED
 from bayesfit.posterior.pooling import parse_across
@@ -28,7 +29,8 @@ from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import prepare
 from bayesfit.result.datasets import joined
 
-FIT_OPTIONS = tuple(name for name in inspect.signature(fit).parameters if name not in ("curves", "model", "progress"))
+NOT_OPTIONS = "curves", "model", "progress", "on_interrupt"
+FIT_OPTIONS = tuple(name for name in inspect.signature(fit).parameters if name not in NOT_OPTIONS)
 
 
 def series(
@@ -38,6 +40,7 @@ def series(
     names: Sequence[str | float] | None = None,
     sequential_prior: float | None = None,
     progress: bool | Report = False,
+    on_interrupt: Literal["raise", "return"] = "raise",
     **options: Any,
 ) -> xr.DataTree:
     """Fit a series of datasets, such as those of an ageing specimen or of one specimen at several temperatures: each by
@@ -58,13 +61,13 @@ def series(
             posterior of what the bins have in common becomes the prior. Contractions and verdicts compare with the
             original priors.
         progress: as for `fit`; also says which dataset is being fitted.
+        on_interrupt: as for `fit`; "return" gives the datasets that are done and the one that was being fitted.
         options: all other arguments of `fit`. Noise "auto" is chosen by the first dataset, and then that of all.
 
     Returns:
         DataTree with the groups that `fit` gives, each with a dimension `dataset`, and `steps` with what differs from
         dataset to dataset (file, priors). `diagnostics.prior_is_posterior` says where the prior is a posterior;
-        `one_dataset` gives the result of one dataset. After Ctrl-C it holds the datasets that are done and the one that
-        was being fitted.
+        `one_dataset` gives the result of one dataset.
 
     Raises:
         InputError, SettingsError, ModelError: before any sampling; one line that says what and where.
@@ -83,6 +86,7 @@ def series(
     check_same_bins(datasets)
     labels = labels_of(datasets, names)
     widen = _widening(sequential_prior)
+    check_on_interrupt(on_interrupt)
     for name in options:
         if name not in FIT_OPTIONS:
             raise SettingsError("unknown setting", field=name, remedy=nearest(name, FIT_OPTIONS))
@@ -91,7 +95,9 @@ def series(
         steps = _with_one_noise([_Step(data, model, options) for data in datasets])
         if widen is not None:
             check_sequential(steps[0].problem, steps[0].poolings)
-        results = _fitted(steps, labels, widen, report)
+        if on_interrupt == "return":
+            stack.enter_context(stop_on(signal.SIGINT))
+        results = _fitted(steps, labels, widen, report, on_interrupt == "return" and not is_kept())
     whole = joined(results, labels[: len(results)])
     if widen is not None:
         whole.attrs["sequential_prior"] = widen
@@ -152,8 +158,10 @@ def _with_one_noise(steps: list[_Step]) -> list[_Step]:
     return steps
 
 
-def _fitted(steps: list[_Step], labels: np.ndarray, widen: float | None, report: Report) -> list[xr.DataTree]:
-    """The results of the steps; after an interruption, those up to the interrupted one."""
+def _fitted(
+    steps: list[_Step], labels: np.ndarray, widen: float | None, report: Report, partly: bool
+) -> list[xr.DataTree]:
+    """The results of the steps; after an interruption, those up to the interrupted one, if they are wanted `partly`."""
     results: list[xr.DataTree] = []
     for step, label in zip(steps, labels, strict=True):
         priors: dict[str, Any] = {}
@@ -165,7 +173,7 @@ def _fitted(steps: list[_Step], labels: np.ndarray, widen: float | None, report:
                 step.options["noise"] = json.loads(results[0].attrs["settings"])["noise"]
             result = step.fit(priors, _named(report, str(label)))
         except KeyboardInterrupt:
-            if not results or is_kept():
+            if not results or not partly:
                 raise
             return results
         words = {"long_name": "the bin's prior is its posterior in the dataset before"}

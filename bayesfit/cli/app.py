@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 DONE, FAILED, WRONG_USE, NONE_OK, INTERRUPTED = 0, 1, 2, 3, 130
+BY_SIGNAL = 128  # plus the number of the signal
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import typer
 
 from bayesfit.cli import compare, inspect, law, lists, plot, run, show, stokes_einstein
-from bayesfit.cli.app import FAILED, INTERRUPTED, WRONG_USE, app
+from bayesfit.cli.app import BY_SIGNAL, FAILED, INTERRUPTED, WRONG_USE, app
 from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.compute.errors import BayesfitError, SettingsError
 
@@ -22,4 +25,15 @@ def main() -> None:
         raise SystemExit(WRONG_USE if isinstance(error, SettingsError) else FAILED) from None
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
-        raise SystemExit(INTERRUPTED) from None
+        _leave(INTERRUPTED)
+    except SystemExit as end:
+        if isinstance(end.code, int) and end.code > BY_SIGNAL:
+            _leave(end.code)
+        raise
+
+
+def _leave(code: int) -> None:
+    """End at once: a compilation that is under way in another thread would be waited for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,7 +15,7 @@ from bayesfit.cli.app import DONE, FAILED, INTERRUPTED, WRONG_USE, app, start_ja
 from bayesfit.cli.fit_job import Wishes, fit_job, read_job
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.progress_bar import progress_bar
-from bayesfit.compute.work import Report
+from bayesfit.compute.work import Report, heeded, stop_on
 
 if TYPE_CHECKING:
     from bayesfit.cli.jobs import Job
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from bayesfit.modelling.settings import RunSettings
 
 FEW = 3  # files of which all tables are printed
+ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP  # signals that end a run, with its progress kept
+GRACE = 3.0  # seconds to the end of the chunk of work that is under way
 
 
 @app.command()
@@ -59,7 +62,7 @@ def run(
     The same command again goes on where it was stopped, and fits no finished file again.
 
     Exit code: 0 all files done; 1 a file failed; 2 wrong use or settings; 3 done, but some file has no bin that is ok;
-    130 interrupted (what was sampled is kept).
+    130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by a hang-up (what was done is kept).
     """
     from bayesfit.modelling.settings import load_settings
 
@@ -80,22 +83,24 @@ def run(
     jobs = jobs_of(found, output, settings.together)
     wishes = Wishes(plot, advise, fresh, brief=len(jobs) > FEW)
     status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 else None
-    ends = _fit_all(share.of(jobs), settings, wishes, status)
+    with stop_on(*ENDING, grace=GRACE) as stop:
+        ends = _fit_all(share.of(jobs), settings, wishes, status)
+    if INTERRUPTED in ends:
+        raise typer.Exit(128 + stop.signal if stop.signal else INTERRUPTED)
     if ends and all(end == WRONG_USE for end in ends):
         raise typer.Exit(WRONG_USE)
     raise typer.Exit(FAILED if {WRONG_USE, FAILED} & set(ends) else max(ends, default=DONE))
 
 
 def _fit_all(jobs: list[Job], settings: RunSettings, wishes: Wishes, status: Status | None) -> list[int]:
-    """Fit one job after the other, while the files of the next are read; returns their exit codes.
-
-    Raises:
-        typer.Exit: the user has interrupted the run.
-    """
+    """Fit one job after the other, while the files of the next are read; returns their exit codes, up to that of a job
+    that the user has interrupted."""
     ends: list[int] = []
     with progress_bar(sys.stderr.isatty()) as report, ThreadPoolExecutor(1) as reader:
         read = [reader.submit(read_job, job, settings) for job in jobs[:1]]
         for number, job in enumerate(jobs):
+            if heeded().asked:
+                return [*ends, INTERRUPTED]
             read += [reader.submit(read_job, following, settings) for following in jobs[number + 1 : number + 2]]
             if status:
                 status.begin(job)
@@ -103,9 +108,9 @@ def _fit_all(jobs: list[Job], settings: RunSettings, wishes: Wishes, status: Sta
             end = fit_job(job, read.pop(0).result, settings, wishes, named)
             if status:
                 status.end(job, end.state, end.verdicts, end.error)
-            if end.code == INTERRUPTED:
-                raise typer.Exit(INTERRUPTED)
             ends.append(end.code)
+            if end.code == INTERRUPTED:
+                return ends
     if status:
         status.print()
     return ends

@@ -62,9 +62,11 @@ def fit_files(
     """
     model = settings.model or get_pipeline(datasets[0].attrs["pipeline"]).model
     made = made_of_files(datasets, get_model(model), settings)
-    if not fresh and (before := _made_before(output, made)) is not None:
-        return before, True
     with checkpoint(output.with_name(f".{output.name}.progress"), fresh):
+        if not fresh and (before := _made_before(output, made)) is not None:
+            return before, True
+        for left_behind in output.parent.glob(f".{output.name}.*.part"):
+            left_behind.unlink(missing_ok=True)
         result = _fitted(datasets, model, settings, report)
         result.attrs["run_settings"], result.attrs["run_sha256"] = settings.model_dump_json(), made
         return _saved(result, Path(datasets[0].attrs["file"]), output, settings), False

@@ -10,6 +10,7 @@ their content and appear whole or not at all; what cannot be read ends the journ
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
@@ -30,7 +31,7 @@ from bayesfit.compute.work import Stop
 
 EVERY = 2.0  # seconds, about, between two times of writing
 DIGEST = hashlib.sha256().digest_size
-STATE = "state.npz"  # the file of a journal beside its numbered parts
+STATE, LOCK = "state.npz", "lock"  # files of a journal, beside its numbered parts
 
 Arrays = dict[str, np.ndarray]
 
@@ -202,30 +203,50 @@ def checkpoint(folder: str | Path, fresh: bool = False) -> Iterator[None]:
         ...     result = bayesfit.fit(data, "single_exponential", draws=200)
     """
     folder = Path(folder)
-    if fresh:
-        shutil.rmtree(folder, ignore_errors=True)
+    with _alone(folder):
+        if fresh:
+            _empty(folder)
+        journal = Journal(folder)
+        token = _AT_WORK.set(journal)
+        try:
+            yield
+        except BaseException:
+            journal.write()
+            raise
+        finally:
+            _AT_WORK.reset(token)
+        _empty(folder)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep all others out of a folder, which is made, and deleted in the end if it is empty.
+
+    Raises:
+        SettingsError: it cannot be made, or another run is at work there.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / LOCK).open("w")
     except OSError as error:
         raise SettingsError(f"progress cannot be kept: {error.strerror}", file=folder) from error
-    journal = Journal(folder)
-    token = _AT_WORK.set(journal)
-    try:
-        yield
-    except BaseException:
-        journal.write()
-        _delete_if_empty(folder)
-        raise
-    finally:
-        _AT_WORK.reset(token)
-    shutil.rmtree(folder, ignore_errors=True)
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise SettingsError("another run is at work here", file=folder, remedy="Wait for its end") from error
+        try:
+            yield
+        finally:
+            if [path.name for path in folder.iterdir()] == [LOCK]:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def _delete_if_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        return
+def _empty(folder: Path) -> None:
+    """Delete all that a journal has written."""
+    for path in folder.iterdir():
+        if path.name != LOCK:
+            path.unlink()
 
 
 def _write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,16 +35,24 @@ Report = Callable[[Progress], None]
 
 
 class Stop:
-    """Whether the user has asked to stop, by Ctrl-C or SIGTERM."""
+    """Whether the user has `asked` to stop, and by which `signal`."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked, self.signal = False, 0
+
+
+_HEEDED: ContextVar[Stop | None] = ContextVar("stop", default=None)
+
+
+def heeded() -> Stop:
+    """The wish to stop that fits heed here."""
+    return _HEEDED.get() or Stop()
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[Stop]:
-    """The first SIGINT or SIGTERM asks the work to stop after the current chunk; the second one raises
-    KeyboardInterrupt. Outside the main thread, signals are left alone."""
+def stop_on(*numbers: int, grace: float = 0.0) -> Iterator[Stop]:
+    """The first of these signals asks the fits within to stop after their current chunk of work. The second one, or so
+    many seconds of grace, raises KeyboardInterrupt. Outside the main thread, signals are left alone."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -52,11 +61,18 @@ def stop_on_signal() -> Iterator[Stop]:
     def ask(number: int, frame: Any) -> None:
         if stop.asked:
             raise KeyboardInterrupt
-        stop.asked = True
+        stop.asked, stop.signal = True, number
+        if grace:
+            signal.setitimer(signal.ITIMER_REAL, grace)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    handled = {*numbers, *([signal.SIGALRM] if grace else [])}
+    before = {number: signal.signal(number, ask) for number in handled}
+    token = _HEEDED.set(stop)
     try:
         yield stop
     finally:
+        _HEEDED.reset(token)
+        if grace:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
         for number, handler in before.items():
             signal.signal(number, handler)
