@@ -2,7 +2,10 @@
 for another's."""
 
 import dataclasses
+import hashlib
+import json
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -14,15 +17,21 @@ import numpyro.distributions as dist
 import pytest
 
 import bayesfit
-from bayesfit.compute import programs as _programs
+from bayesfit.compute import program_files
 from bayesfit.compute.devices import Spread, gather, place
 from bayesfit.posterior.prepare import prepare
+from bayesfit.sample.nuts import Point
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("BAYESFIT_CACHE", str(tmp_path / "programs"))
     return tmp_path / "programs"
+
+
+def kept_in(folder):
+    """The files of programs, without the secret."""
+    return iter(sorted(folder.glob("[!.]*")))
 
 
 @pytest.fixture
@@ -67,7 +76,7 @@ def test_linear_algebra_is_kept_and_moved(folder):
     """
     for _ in range(2):
         subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env={**os.environ})
-    assert len(list(folder.iterdir())) == 1
+    assert len(list(kept_in(folder))) == 1
 
 
 def test_jaxs_own_cache_may_be_on(folder, tmp_path):
@@ -91,14 +100,14 @@ def test_a_program_is_traced_once(folder):
     log = []
     assert doubled("double", log) == doubled("double", log) == [0.0, 2.0, 4.0, 6.0]
     assert len(log) == 1
-    assert len(list(folder.iterdir())) == 1
+    assert len(list(kept_in(folder))) == 1
 
 
 def test_another_identity_or_shape_is_another_program(folder):
     log = []
     for identity, width in (("one", 4), ("two", 4), ("two", 6)):
         doubled(identity, log, width)
-    assert len(log) == len(list(folder.iterdir())) == 3
+    assert len(log) == len(list(kept_in(folder))) == 3
 
 
 def half(whole):
@@ -113,12 +122,83 @@ def flipped(whole):
 def test_a_damaged_file_is_made_anew(folder, damage):
     log = []
     doubled("double", log)
-    path = next(folder.iterdir())
+    path = next(kept_in(folder))
     path.write_bytes(damage(path.read_bytes()))
     assert doubled("double", log) == [0.0, 2.0, 4.0, 6.0]
     assert len(log) == 2
     doubled("double", log)
     assert len(log) == 2
+
+
+class Planted:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_no_file_of_somebody_else_is_used(folder, tmp_path):
+    """Not a pickle, not one with a hash made anew, and not a program of another secret."""
+    log = []
+    doubled("double", log)
+    path = next(kept_in(folder))
+    own, bomb = path.read_bytes(), pickle.dumps((Planted(tmp_path / "owned"), b""))
+    forged = own[program_files.HASHED :]
+    for content in (bomb, hashlib.sha256(bomb).digest() + bomb, hashlib.sha256(forged).digest() + forged):
+        path.write_bytes(content)
+        assert doubled("double", log) == [0.0, 2.0, 4.0, 6.0]
+    assert len(log) == 4
+    assert not (tmp_path / "owned").exists()
+    (folder / program_files.SECRET).write_bytes(b"x" * program_files.HASHED)
+    doubled("double", log)
+    assert len(log) == 5
+
+
+def test_exchanged_programs_never_run(folder):
+    def run(factor):
+        program = Spread(lambda x: factor * x, f"times {factor}")
+        return gather(program(place(jnp.ones(2), 1))).tolist()
+
+    assert (run(2.0), run(3.0)) == ([2.0, 2.0], [3.0, 3.0])
+    first, second = kept_in(folder)
+    contents = first.read_bytes(), second.read_bytes()
+    first.write_bytes(contents[1])
+    second.write_bytes(contents[0])
+    assert (run(2.0), run(3.0)) == ([2.0, 2.0], [3.0, 3.0])
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_where_others_may_write_is_refused(folder, mode):
+    folder.mkdir()
+    folder.chmod(mode)
+    with pytest.warns(bayesfit.compute.errors.BayesfitWarning, match="others may write there"):
+        assert doubled("double", []) == [0.0, 2.0, 4.0, 6.0]
+    assert not list(folder.iterdir())
+
+
+def test_the_folder_and_its_secret_are_private(folder):
+    doubled("double", [])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert (folder / program_files.SECRET).stat().st_mode & 0o777 == 0o600
+    (folder / program_files.SECRET).chmod(0o644)
+    log = []
+    with pytest.warns(bayesfit.compute.errors.BayesfitWarning, match="others may read it"):
+        doubled("double", log)
+    assert len(log) == 1
+
+
+def test_what_a_program_returns_is_described_and_nothing_else_is_built():
+    made = {"a": (jax.ShapeDtypeStruct((2, 3), np.float64), None), "b": [Point(*[jax.ShapeDtypeStruct((), int)] * 4)]}
+    again = program_files.described(json.loads(json.dumps(program_files.description(made))))
+    assert jax.tree.structure(again) == jax.tree.structure(made)
+    first = jax.tree.leaves(again)[0]
+    assert (first.shape, first.dtype) == ((2, 3), np.float64)
+    for module, name in (("os", "stat_result"), ("bayesfit.compute.devices", "Spread"), ("bayesfit.compute", "os")):
+        with pytest.raises(ValueError, match=name if module.startswith("bayesfit") else module):
+            program_files.described({"named": [module, name], "items": []})
 
 
 def test_without_an_identity_a_program_is_known_by_its_text(folder, compilations):
@@ -140,13 +220,13 @@ def test_nothing_is_kept_where_the_folder_is_named_empty(monkeypatch, compilatio
 
 
 def test_the_oldest_programs_go_first(folder, monkeypatch):
-    monkeypatch.setattr(_programs, "MOST_KEPT", 2)
+    monkeypatch.setattr(program_files, "MOST_KEPT", 2)
     log = []
     for age, identity in enumerate(("one", "two", "three")):
         doubled(identity, log)
-        for path in folder.iterdir():
+        for path in kept_in(folder):
             os.utime(path, (path.stat().st_mtime - 10 + age,) * 2)
-    assert len(list(folder.iterdir())) == 2
+    assert len(list(kept_in(folder))) == 2
     doubled("three", log)
     assert len(log) == 3
 

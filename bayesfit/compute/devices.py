@@ -22,7 +22,8 @@ from jaxtyping import Int, PyTree
 from numpyro.distributions.distribution import validation_enabled
 
 from bayesfit.compute.journal import leave, resumable
-from bayesfit.compute.programs import Kept, key, load, pack, read, write
+from bayesfit.compute.program_files import Kept, read, write
+from bayesfit.compute.programs import key, load, pack
 from bayesfit.compute.work import Stop
 
 Parts = list[PyTree]

@@ -3,48 +3,28 @@ for all runs and all devices.
 
 A program is kept under a hash of everything that it depends on: its identity as its maker states it, or else the text
 of the traced program; the shapes of its arguments, every source file of the package, the versions of the libraries and
-the processor. The files are in `bayesfit/programs` under XDG_CACHE_HOME (~/.cache by default), or in the folder that
-BAYESFIT_CACHE names; if BAYESFIT_CACHE is empty, nothing is kept.
+the processor. The files (`compute/program_files.py`) are in `bayesfit/programs` under XDG_CACHE_HOME (~/.cache by
+default), or in the folder that BAYESFIT_CACHE names; if BAYESFIT_CACHE is empty, nothing is kept.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-import os
-import pickle
 import platform
-import tempfile
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import serialize_executable
 from jaxtyping import PyTree
 
-DIGEST = hashlib.sha256().digest_size
-MOST_KEPT = 200  # files; the oldest are deleted first
+from bayesfit.compute.program_files import Kept
+
 LIBRARIES = ("jax", "jaxlib", "numpyro", "optimistix", "equinox", "lineax", "interpax", "numpy")
-
-
-class Kept(NamedTuple):
-    """A compiled program that can be loaded on any device: the structure of what it returns (`made`), and its
-    `code`."""
-
-    made: PyTree
-    code: bytes
-
-
-def folder() -> Path | None:
-    """The folder in which programs are kept; None if they are not kept."""
-    if (named := os.environ.get("BAYESFIT_CACHE")) is not None:
-        return Path(named) if named else None
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesfit" / "programs"
 
 
 def key(identity: str, arguments: PyTree, options: Mapping[str, Any] | None) -> str:
@@ -73,44 +53,20 @@ def _processor() -> str:
     return repr(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
 
 
-def read(name: str) -> Kept | None:
-    """The program kept under this name; None if there is none, or if the file was damaged."""
-    where = folder()
-    try:
-        content = b"" if where is None else (where / name).read_bytes()
-        if hashlib.sha256(content[DIGEST:]).digest() != content[:DIGEST]:
-            return None
-        return Kept(*pickle.loads(content[DIGEST:]))
-    except Exception:  # whatever is wrong with the file, the program is compiled again
-        return None
-
-
-def write(name: str, program: Kept) -> None:
-    """Keep a program under this name, behind a hash of its content. It is written to a temporary file and then renamed,
-    so that no other process reads half of it. Without permission to write, nothing is kept."""
-    where = folder()
-    if where is None:
-        return
-    content = pickle.dumps(tuple(program))
-    try:
-        where.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=where)
-        with os.fdopen(handle, "wb") as file:
-            file.write(hashlib.sha256(content).digest() + content)
-        os.replace(temporary, where / name)
-        for old in sorted(where.iterdir(), key=lambda path: path.stat().st_mtime)[:-MOST_KEPT]:
-            old.unlink(missing_ok=True)
-    except OSError:
-        return
-
-
 def pack(compiled: jax.stages.Compiled, made: PyTree) -> Kept | None:
     """A compiled program in a form that can be kept or moved; None if this version of JAX cannot do that."""
     if jax.config.jax_compilation_cache_dir:
         return None  # a program that JAX has read from its own cache cannot be serialised
     try:
-        return Kept(made, serialize_executable.serialize(compiled)[0])
-    except Exception:  # this part of JAX is experimental; if it fails, the program is compiled wherever it is needed
+        loaded: Any = compiled._executable
+        unloaded = loaded._unloaded_executable
+        if compiled._params.const_args or unloaded.mut or unloaded.host_callbacks or unloaded.ordered_effects:
+            return None
+        executable = unloaded.xla_executable
+        return Kept(made, tuple(sorted(unloaded.kept_var_idx)), executable.client.serialize_executable(executable))
+    except (
+        Exception
+    ):  # this part of JAX is its own affair; if it changes, programs are compiled wherever they are needed
         return None
 
 
@@ -126,27 +82,46 @@ def load(program: Kept, arguments: tuple[PyTree, ...], device: jax.Device) -> ja
     JAX cannot do that."""
     _link_linear_algebra()
     try:
-        executable, shapes, only_positions = _Mover(program.code, device).load()
-        inputs = jax.tree.unflatten(jax.tree.structure((arguments, {})), shapes)
-        outputs = jax.tree.structure(program.made)
-        return jax.stages.Compiled(executable.load(), [], inputs, outputs, no_kwargs=only_positions)
-    except Exception:  # experimental, as in `pack`
+        return _loaded(program, arguments, device)
+    except Exception:  # as in `pack`
         return None
 
 
-class _Mover(pickle.Unpickler):
-    """Reads what `serialize_executable.serialize` has written, and replaces the device that it was compiled for."""
+def _loaded(program: Kept, arguments: tuple[PyTree, ...], device: jax.Device) -> jax.stages.Compiled:
+    from jax._src.compiler import get_compile_options
+    from jax._src.core import ShapedArray
+    from jax._src.interpreters.pxla import UnloadedMeshExecutable
+    from jax._src.stages import ArgInfo
 
-    def __init__(self, code: bytes, device: jax.Device) -> None:
-        super().__init__(io.BytesIO(code))
-        self.device = device
-
-    def persistent_load(self, pid: Any) -> Any:
-        """The object that a reference in the pickle stands for: a device, its client, or an executable."""
-        from jax._src.compiler import get_compile_options
-
-        if pid[0] != "exec":
-            return self.device if pid[0] == "device" else self.device.client
-        options = get_compile_options(1, 1, device_assignment=np.array([[self.device.id]]))
-        devices = jax.sharding.SingleDeviceSharding(self.device)._internal_device_list
-        return self.device.client.deserialize_executable(pid[1], executable_devices=devices, compile_options=options)
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    devices = sharding._internal_device_list
+    options = get_compile_options(1, 1, device_assignment=np.array([[device.id]]))
+    code = device.client.deserialize_executable(program.code, executable_devices=devices, compile_options=options)
+    leaves, structure = jax.tree.flatten((arguments, {}))
+    given = [ShapedArray(leaf.shape, leaf.dtype) for leaf in leaves]
+    made, returned = jax.tree.flatten(program.made)
+    inputs, outputs = len(program.used), len(made)
+    executable = UnloadedMeshExecutable(
+        xla_executable=code,
+        device_list=devices,
+        backend=device.client,
+        input_avals=[given[place] for place in program.used],
+        input_shardings=[sharding] * inputs,
+        output_avals=[ShapedArray(leaf.shape, leaf.dtype) for leaf in made],
+        output_shardings=[sharding] * outputs,
+        committed=True,
+        name="bayesfit",
+        unordered_effects=[],
+        ordered_effects=[],
+        keepalive=[],
+        host_callbacks=[],
+        kept_var_idx=set(program.used),
+        mut=None,
+        xla_in_layouts=[None] * inputs,
+        dispatch_in_layouts=[None] * inputs,
+        xla_out_layouts=[None] * outputs,
+        all_args_info=None,
+        pgle_profiler=None,
+    )
+    info = jax.tree.unflatten(structure, [ArgInfo(aval, False) for aval in given])
+    return jax.stages.Compiled(executable.load(), [], info, returned)
