@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -115,6 +116,16 @@ def test_overwritten_bytes_are_found(saved, tmp_path):
         else:
             xr.testing.assert_identical(loaded, whole)
     assert refused > 8
+
+
+@pytest.mark.parametrize(("where", "name"), [("/", "model"), ("/posterior/rate", "units")])
+def test_a_changed_attribute_is_found(saved, tmp_path, where, name):
+    path = tmp_path / "changed.nc"
+    path.write_bytes(saved.read_bytes())
+    with h5py.File(path, "r+") as file:
+        file[where].attrs[name] = "other"
+    with pytest.raises(bayesfit.ResultError, match="its content has changed"):
+        bayesfit.load(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"not netCDF", b"\x89HDF\r\n\x1a\n" + bytes(1000)])

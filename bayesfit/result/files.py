@@ -14,6 +14,7 @@ from bayesfit.compute.errors import ResultError, SettingsError
 from bayesfit.compute.kinds import Kind, expect_path, expect_result
 from bayesfit.compute.single_precision import as_stored
 
+OF_ATTRIBUTES = "attributes_sha256"  # the attribute of the root that states the hash of all others; not in old files
 COMPRESSED = {"zlib": True, "complevel": 4}
 RENAMED = {  # variables and dimensions of older saved results, and their names today
     "jumped": "independence_accepted",
@@ -69,6 +70,7 @@ def save(result: xr.DataTree, path: str | Path) -> Path:
     path = check_ending(path, "path").expanduser()
     small = xr.DataTree.from_dict({node.path: _single(node.to_dataset(inherit=False)) for node in result.subtree})
     small.attrs["content_sha256"] = content_hash(small)
+    small.attrs[OF_ATTRIBUTES] = attributes_hash(small)
     try:
         _write(small, path)
     except (OSError, TypeError, ValueError) as error:
@@ -113,7 +115,7 @@ def load(path: str | Path) -> xr.DataTree:
     stated = result.attrs.get("content_sha256")
     if stated is None or "posterior" not in result.children:
         raise ResultError("is not a result of bayesfit", file=path)
-    if stated != content_hash(result):
+    if stated != content_hash(result) or result.attrs.get(OF_ATTRIBUTES) not in (None, attributes_hash(result)):
         raise ResultError("its content has changed since it was written", file=path, remedy="Run the fit again")
     return _with_current_names(result)
 
@@ -157,6 +159,19 @@ def content_hash(result: xr.DataTree) -> str:
             values = dataset[name].values
             raw = "\0".join(map(str, values.ravel())).encode() if values.dtype.kind in "OUTS" else values.tobytes()
             digest.update(f"{node.path}/{name}{dataset[name].dims}{values.shape}".encode() + raw)
+    return digest.hexdigest()
+
+
+def attributes_hash(result: xr.DataTree) -> str:
+    """The SHA-256 of the attributes of every group and every variable."""
+    digest = hashlib.sha256()
+    for node in sorted(result.subtree, key=lambda node: node.path):
+        dataset = node.to_dataset(inherit=False)
+        owners = {"": dataset.attrs, **{str(name): variable.attrs for name, variable in dataset.variables.items()}}
+        for owner in sorted(owners):
+            own = {str(name): value for name, value in owners[owner].items() if name != OF_ATTRIBUTES}
+            listed = [(name, np.asarray(own[name]).tolist()) for name in sorted(own)]
+            digest.update(repr((node.path, owner, listed)).encode())
     return digest.hexdigest()
 
 
