@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -118,9 +119,10 @@ def own_measurements(files: list[Path], pipeline: str | None = None) -> tuple[li
     """The files without those that only belong to others, such as twin files of errors or an instrument's averages; and
     one line for each kind that is left out. All pipelines are asked which files these are, or only the named one."""
     left_out: dict[Path, str] = {}
+    regular = [file for file in files if os.path.isfile(file)]  # a pipe would be waited for
     for name in [pipeline] if pipeline else list_pipelines():
         if (find := get_pipeline(name).of_others) is not None:
-            left_out |= find(files)
+            left_out |= find(regular)
     lines = []
     for words in dict.fromkeys(left_out.values()):
         names = [path.name for path in left_out if left_out[path] == words]
@@ -153,7 +155,8 @@ def outputs(files: list[Path], folder: Path) -> list[Path]:
 def _make_folder(folder: Path, paths: dict[Path, Path]) -> None:
     """Make the folder of the results; refuse a result that would replace its own file."""
     for file, path in paths.items():
-        refuse_own_input(path, file, "folder")
+        if os.path.exists(file):  # which, unlike `Path.exists`, is False also for an impossible name
+            refuse_own_input(path, file, "folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
