@@ -28,7 +28,8 @@ class Grid:
     """Rows of cells (text, or numbers if the file holds numbers as such), the line number of each row, and the
     comments.
 
-    `sheet` is the name of the sheet in a workbook; `first` is the number of the first column in the file.
+    `sheet` is the name of the sheet in a workbook; `first` is the number of the first column in the file. `ended` says
+    whether the last line of a text has a line ending.
     """
 
     rows: list[Row]
@@ -38,6 +39,7 @@ class Grid:
     sheet: str = ""
     first: int = 1
     separator: str | None = ","
+    ended: bool = True
 
 
 def number(cell: object) -> float | None:
@@ -96,9 +98,8 @@ def from_text(text: str, path: Path) -> Grid:
     told = re.fullmatch(r"sep=(.)", kept[0][1].strip()) if kept else None
     kept = kept[1:] if told else kept
     separator = told[1] if told else _separator([words for _, words in kept[-SAMPLE:]])
-    grid = Grid(
-        [split(words, separator) for _, words in kept], [line for line, _ in kept], comments, path, separator=separator
-    )
+    rows, lines, ended = [split(words, separator) for _, words in kept], [line for line, _ in kept], text[-1:] in "\r\n"
+    grid = Grid(rows, lines, comments, path, separator=separator, ended=ended)
     return _with_points(_without_empty_ends(grid))
 
 

@@ -13,6 +13,7 @@ from bayesfit.pipelines._unit_names import tidy, unit_of
 
 PROSE = {"in", "is", "of", "the", "are", "and", "with", "for", "by", "from", "="}
 MARKS = {"", "-", "[-]", "(-)", "[]", "()", "1", "a.u.", "arb. units", "arb.u."}  # units of what has no unit
+NOT_ENDED = "the last line has no line ending: if the file was cut, its last number may be too"
 LONGEST = 5  # words that a heading may have
 
 
@@ -34,7 +35,8 @@ def locate(grid: Grid, named: set[str]) -> Cells:
     _check_widths(cells)
     words = [_as_line(grid.rows[row], grid.separator) for row in above]
     before = [text.lstrip("#%/!@ \t\"'") for line, text in grid.comments if line < max(cells.lines[:1] or [0])]
-    return replace(cells, above=[*before, *words], notes=_skipped(cells, above))
+    notes = _skipped(cells, above) + ([] if grid.ended else [NOT_ENDED])
+    return replace(cells, above=[*before, *words], notes=notes)
 
 
 def _as_line(row: Row, separator: str | None) -> str:

@@ -1,6 +1,7 @@
 """Arrays that NumPy saved (.npy, .npz), named as the columns of tables are; pickles are never loaded."""
 
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from bayesfit.pipelines._grid import Grid
 from bayesfit.pipelines._headings import Heading, understand
 from bayesfit.pipelines._sheet import WORDS, Reading
 
+DAMAGED = (ValueError, OSError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+NUMBERS = frozenset(WORDS) - {"bin"}  # a bin may have a name
 NAMES = "tau (tau,), g2 (q_bin, tau) and, where known, g2_err and q; a unit after an underscore, as in tau_us"
 
 
@@ -43,6 +46,8 @@ def read_arrays(path: Path, columns: Mapping[str, Any], layout: str) -> Grid | R
             raise SettingsError(problem, file=path, field=f"columns.{word}", remedy=nearest(name, arrays))
     heads = {name: understand(name) for name in arrays}
     words = {named.get(name, heads[name].word): name for name in arrays if name in named or heads[name].plain}
+    for name in (name for word, name in words.items() if word in NUMBERS and arrays[name].dtype.kind in "US"):
+        raise InputError(f"expected real numbers, got {arrays[name].dtype}", file=path, field=name)
     if "g2" in words and arrays[words["g2"]].ndim == 2:
         return _by_bins(path, arrays, words, heads, layout)
     lengths = {np.shape(array) for array in arrays.values() if np.ndim(array) == 1}
@@ -66,9 +71,9 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-    except ValueError as error:
-        if "pickle" not in str(error) and "Object" not in str(error):
-            raise
+    except DAMAGED as error:
+        if not isinstance(error, ValueError) or ("pickle" not in str(error) and "Object" not in str(error)):
+            raise InputError(f"is cut or damaged ({error})", file=path, remedy="Copy it again") from error
         remedy = "Save arrays of numbers: numpy.savez(file, tau=..., q=..., g2=..., g2_err=...)"
         raise InputError("holds objects; pickles are never loaded", file=path, remedy=remedy) from error
     if "" in arrays and arrays[""].dtype.names:
@@ -91,7 +96,7 @@ def _by_bins(
     path: Path, arrays: Mapping[str, np.ndarray], words: Mapping[str, str], heads: Mapping[str, Heading], layout: str
 ) -> Reading:
     """g2 with two axes, and one array for each of the others."""
-    used = {word: np.asarray(arrays[name], float) for word, name in words.items() if word in WORDS}
+    used = {word: np.asarray(arrays[name]) for word, name in words.items() if word in WORDS}
     if "tau" not in used or used["tau"].ndim != 1:
         raise InputError(f"found the arrays {', '.join(arrays)}; expected {NAMES}", file=path, field="tau")
     turn = _delays_first(path, used, layout)

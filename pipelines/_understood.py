@@ -109,6 +109,8 @@ def _unusual(tau: np.ndarray, values: dict[str, np.ndarray], units: dict[str, st
     if units["tau"].endswith(ASSUMED) and delays.size and (delays.min() > LONGEST or delays.max() > LAST):
         remedy = "for another unit --set units.tau=us (s, ms, us, ns, min)"
         notes.append(f"delays from {delays.min():.4g} to {delays.max():.4g} s are not usual: {remedy}")
+    elif units["tau"].endswith(ASSUMED) and delays.size > 2 and np.all(delays == np.round(delays)):
+        notes.append('delays are whole numbers: for frames --set units.tau="0.005 s", the time of one')
     q = values.get("q", np.empty(0))
     if units.get("q", "").endswith(ASSUMED) and np.any(q > LARGEST):
         remedy = "for another unit --set units.q=1/nm (1/angstrom, 1/um, 1/cm, 1/m); for angles --set units.angle=deg"

@@ -47,7 +47,7 @@ from bayesfit.pipelines._cells import Cells
 from bayesfit.pipelines._excel import is_workbook, read_workbook
 from bayesfit.pipelines._grid import Grid, decoded, from_text, is_number
 from bayesfit.pipelines._layouts import arrange
-from bayesfit.pipelines._locate import is_heading, locate
+from bayesfit.pipelines._locate import NOT_ENDED, is_heading, locate
 from bayesfit.pipelines._numpy_files import is_archive, read_arrays
 from bayesfit.pipelines._quantities import relaxation
 from bayesfit.pipelines._sheet import Reading
@@ -182,7 +182,8 @@ def _with_twin(path: Path, reading: Reading, grid: Grid, name: str, options: Opt
     )
     if not same or (errors.labels != reading.labels and errors.labels is not None and not _numbered(errors.labels)):
         raise InputError(f"its columns are named otherwise than those of {path.name}", file=twin, field="q")
-    return replace(reading, g2_err=errors.g2, errors_from=name)
+    notes = reading.notes if grid.ended else [*reading.notes, f"{name}: {NOT_ENDED}"]
+    return replace(reading, g2_err=errors.g2, errors_from=name, notes=notes)
 
 
 def _numbered(labels: list[str]) -> bool:

@@ -139,26 +139,6 @@ def test_one_bad_file_does_not_stop_the_others(call, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["table_sim.nc"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--set", "drows=3"], "Did you mean 'draws'"),
-        (["--set", "fixed.beta=9"], "fixed.beta"),
-        (["--set", "priors.rate=Normal(0)"], "needs 'scale'"),
-        (["--model", "kumulant"], "Did you mean 'cumulant'"),
-        (["--pipeline", "aps"], "pipeline"),
-        (["--config", "absent.toml"], "no such file"),
-        (["--set", "self=1"], "self: unknown setting"),
-        (["--set", "level=0.1"], "level: is of averages"),
-    ],
-)
-def test_wrong_use_is_one_line_and_exit_code_2(call, tmp_path, arguments, message):
-    done = call("run", "data/table_sim.csv", "-o", tmp_path, *arguments, code=2)
-    assert message in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert not list(tmp_path.iterdir())
-
-
 def test_two_inputs_of_one_name_are_refused(call, tmp_path):
     done = call("run", "data/table_sim.csv", "data/table_sim.csv", "-o", tmp_path, code=2)
     assert "saved as" in done.stderr

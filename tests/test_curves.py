@@ -44,34 +44,6 @@ def test_record_has_dims_units_and_everything_valid():
     assert all(isinstance(value, str | int | float) for value in data.attrs.values())
 
 
-@pytest.mark.parametrize(
-    ("value", "error", "cause"),
-    [
-        (np.nan, 0.01, "masked_value"),
-        (np.inf, 0.01, "masked_value"),
-        (-np.inf, 0.01, "masked_value"),
-        (-9999.0, 0.01, "masked_value"),
-        (-999.0, 0.01, "masked_value"),
-        (1.1, 0.0, "masked_error"),
-        (1.1, -0.01, "masked_error"),
-        (1.1, np.nan, "masked_error"),
-        (1.1, np.inf, "masked_error"),
-        (1.1, 1e-310, "masked_error"),
-        (1.1, 1e-40, "masked_error"),
-        (0.0, 0.0, "masked_zero_pairs"),
-        (np.nan, np.nan, "masked_value"),
-    ],
-)
-def test_a_bad_point_is_masked_and_counted_in_its_bin_alone(value, error, cause):
-    tau, g2, g2_err = good()
-    clean = bayesfit.curves(tau, g2, g2_err, q=Q)
-    g2[1, 4], g2_err[1, 4] = value, error
-    data = bayesfit.curves(tau, g2, g2_err, q=Q)
-    assert counts(data) == {cause: [0, 1, 0]}
-    assert np.argwhere(~data.valid.values).tolist() == [[1, 4]]
-    xr.testing.assert_identical(data.isel(q_bin=[0, 2]), clean.isel(q_bin=[0, 2]))
-
-
 def test_each_masked_point_counts_once_whatever_is_wrong_with_it():
     tau, g2, g2_err = good()
     tau[0] = 0.0
@@ -80,13 +52,6 @@ def test_each_masked_point_counts_once_whatever_is_wrong_with_it():
     total = sum(data[name] for name in MASKED)
     np.testing.assert_array_equal(total, (~data.valid).sum("tau"))
     assert counts(data) == {"masked_skipped": [1, 1, 1], "masked_zero_pairs": [1, 0, 0], "masked_error": [1, 0, 0]}
-
-
-def test_tau_zero_is_masked_in_every_bin():
-    tau, g2, g2_err = good()
-    tau[0] = 0.0
-    data = bayesfit.curves(tau, g2, g2_err)
-    assert counts(data) == {"masked_delay": [1, 1, 1]}
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
@@ -102,64 +67,8 @@ def test_q_zero_and_unknown_q_are_kept():
     np.testing.assert_array_equal(data.q, [0.0, np.nan, 0.03])
 
 
-def _with(**changes):
-    arrays = dict(zip(("tau", "g2", "g2_err"), good(), strict=True))
-    return {
-        name: change(arrays[name]) if callable(change) else change for name, change in {**arrays, **changes}.items()
-    }
-
-
-REFUSED = {
-    "everything NaN": (_with(g2=lambda a: a * np.nan), "g2", "NaN"),
-    "all errors zero": (_with(g2_err=lambda a: a * 0), "g2_err", "above zero"),
-    "all errors NaN": (_with(g2_err=lambda a: a * np.nan), "g2_err", "above zero"),
-    "no bins": (_with(g2=np.zeros((0, 12)), g2_err=np.zeros((0, 12))), "g2", "no bins"),
-    "no delays": (_with(tau=[], g2=np.zeros((3, 0)), g2_err=np.zeros((3, 0))), "tau", "(0,)"),
-    "NaN delay": (_with(tau=lambda a: np.where(a == a[2], np.nan, a)), "tau", "index 2"),
-    "infinite delay": (_with(tau=lambda a: np.where(a == a[2], np.inf, a)), "tau", "index 2"),
-    "negative delay": (_with(tau=lambda a: np.where(a == a[2], -1, a)), "tau", "index 2"),
-    "masked delay": (_with(tau=lambda a: np.ma.masked_equal(a, a[2])), "tau", "index 2"),
-    "delays in two axes": (_with(tau=lambda a: a[None]), "tau", "(1, 12)"),
-    "negative q": (_with(q=[0.01, -0.02, 0.03]), "q", "bin 1"),
-    "infinite q": (_with(q=[0.01, 0.02, np.inf]), "q", "bin 2"),
-    "infinite phi": (_with(phi=[np.inf, 0.0, 0.0]), "phi", "bin 0"),
-    "too few q": (_with(q=[0.01, 0.02]), "q", "(3,)"),
-    "too many phi": (_with(phi=[0.0] * 4), "phi", "(3,)"),
-    "transposed g2": (_with(g2=lambda a: a.T, g2_err=lambda a: a.T), "g2", "transposed: pass g2.T"),
-    "transposed errors": (_with(g2_err=lambda a: a.T), "g2_err", "(12, 3)"),
-    "three-dimensional g2": (_with(g2=lambda a: a[None]), "g2", "axes (q_bin, tau)"),
-    "g2 that is one number": (_with(g2=1.1), "g2", "axes (q_bin, tau)"),
-    "too few delays": (_with(tau=lambda a: a[:-1]), "g2", "11 delays"),
-    "one error for all": (_with(g2_err=0.01), "g2_err", "shape ()"),
-    "complex g2": (_with(g2=lambda a: a + 1j), "g2", "complex128"),
-    "complex tau": (_with(tau=lambda a: a + 1j), "tau", "complex128"),
-    "strings": (_with(g2=lambda a: a.astype(str)), "g2", "real numbers"),
-    "string errors": (_with(g2_err=lambda a: a.astype(str)), "g2_err", "real numbers"),
-    "string q": (_with(q=["a", "b", "c"]), "q", "real numbers"),
-    "objects": (_with(g2=lambda a: a.astype(object)), "g2", "object"),
-    "truth values": (_with(g2=lambda a: a > 1), "g2", "bool"),
-    "dates": (_with(tau=lambda a: np.arange(12).astype("M8[s]")), "tau", "datetime64"),
-    "rows of different lengths": (_with(g2=[[1.0, 2.0], [1.0]]), "g2", "Pad short rows"),
-    "nothing": (_with(g2=None), "g2", "object"),
-}
-
-
-@pytest.mark.parametrize(("given", "field", "part"), REFUSED.values(), ids=REFUSED)
-def test_refused_with_one_line_that_names_the_field(given, field, part):
-    error = refusal(**given)
-    assert (error.field, part in str(error)) == (field, True), str(error)
-    assert str(refusal(**given, file="run7.csv")).startswith(f"run7.csv: {field}: ")
-
-
 def test_nothing_left_after_skipping_is_refused():
     assert "no point of any bin" in str(refusal(*good(), skip_first=12))
-
-
-def test_unsorted_delays_are_sorted_with_their_values():
-    tau, g2, g2_err = good()
-    shuffled = np.random.default_rng(3).permutation(tau.size)
-    data = bayesfit.curves(tau[shuffled], g2[:, shuffled], g2_err[:, shuffled], q=Q)
-    xr.testing.assert_identical(data, bayesfit.curves(tau, g2, g2_err, q=Q))
 
 
 def test_repeated_delays_keep_all_their_values():
@@ -177,14 +86,6 @@ def test_byte_order_and_single_precision_just_work(kind):
     assert data.g2.dtype == np.dtype("=f8")
     assert data.attrs["notes"] == ""
     np.testing.assert_array_equal(data.g2, g2.astype(float))
-
-
-@pytest.mark.parametrize("kind", ["float16", ">f2", "int16", "uint8"])
-def test_half_precision_and_integers_are_converted_and_said(kind):
-    tau, g2, g2_err = good()
-    data = bayesfit.curves(tau, (100 * g2).astype(kind), g2_err)
-    assert data.attrs["notes"] == f"g2 was {np.dtype(kind).name}, converted to float64"
-    assert data.g2.dtype == float
 
 
 def test_masked_arrays_are_masked_points():

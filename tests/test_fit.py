@@ -108,27 +108,6 @@ def test_a_prior_per_bin_pulls_each_bin_its_own_way(simulated):
     np.testing.assert_allclose(rate, [0.1, 0.4], rtol=0.02)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"model": "streched_exponential"}, "Did you mean 'stretched_exponential'"),
-        ({"noise": "scale"}, "Did you mean 'scaled'"),
-        ({"fixed": {"rats": 1.0}}, "Did you mean 'rate'"),
-        ({"fixed": {"beta": 3.0}}, "outside what the model allows"),
-        ({"fixed": {"beta": [1.0, 1.0, 1.0]}}, "3 values for 12 bins"),
-        ({"priors": {"rate": "Normal(1, -1)"}}, "impossible prior"),
-        ({"priors": {"gamma": "Normal(1, 1)"}}, "unknown parameter"),
-        ({"chains": 0}, "chains"),
-        ({"draws": True}, "draws"),
-        ({"seed": -1}, "seed"),
-    ],
-)
-def test_wrong_settings_are_one_clear_line(simulated, arguments, message):
-    with pytest.raises(bayesfit.SettingsError, match=message) as raised:
-        bayesfit.fit(simulated[0], **arguments)
-    assert "\n" not in str(raised.value)
-
-
 def test_the_callers_configuration_stays(simulated):
     before = jax.config.jax_enable_x64
     bayesfit.fit(simulated[0].isel(q_bin=[0]), "single_exponential", draws=20)

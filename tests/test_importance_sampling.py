@@ -109,6 +109,7 @@ def test_a_posterior_of_which_all_is_known_keeps_its_draws(exact):
     result = bayesfit.fit(one_decay(), model="double_exponential", noise="stated", seed=2)
     assert set(result["diagnostics"].escalation.values) <= {"none", "longer"}
     assert int(result["sample_stats"].tree_depth.max()) <= SHORTEST_TREE_DEPTH
+    assert "ok" not in result["diagnostics"].verdict.values  # one decay has no second rate to be known
     fast = result["posterior"].rate_fast
     got = [float((fast > bound).mean()) for bound in (1000.0, 7000.0)]
     np.testing.assert_allclose(got, exact[:, :2].mean(axis=0), rtol=0.15)

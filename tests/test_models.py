@@ -157,78 +157,6 @@ def rate():
     return numpyro.sample("rate", dist.LogUniform(0.1, 10.0))
 
 
-def raises(tau):
-    raise RuntimeError("two\nlines")
-
-
-def branches(tau):
-    return jnp.exp(-tau) if rate() > 1 else jnp.exp(-2 * tau)
-
-
-def with_site(name, prior):
-    def program(tau):
-        return jnp.exp(-rate() * tau) * (1 + 0 * jnp.sum(numpyro.sample(name, prior)))
-
-    return program
-
-
-def plated(tau):
-    with numpyro.plate("layers", 3):
-        x = numpyro.sample("x", dist.Normal(0, 1))
-    return jnp.exp(-rate() * tau) + 0 * x.sum()
-
-
-def twice(tau):
-    return jnp.exp(-rate() * tau) * (1 + 0 * rate())
-
-
-def observes(tau):
-    numpyro.sample("extra", dist.Normal(0, 1), obs=0.3)
-    return jnp.exp(-rate() * tau)
-
-
-def forgets(tau):
-    jnp.exp(-rate() * tau)
-
-
-BAD = {
-    "raises": (raises, "two lines"),
-    "python branch": (branches, "`if`"),
-    "wrong argument count": (lambda tau, more: jnp.exp(-rate() * tau), "the program raises TypeError"),
-    "discrete": (with_site("n", dist.Poisson(3.0)), "'n' is discrete"),
-    "improper": (with_site("x", dist.ImproperUniform(dist.constraints.real, (), ())), "improper"),
-    "vector": (with_site("x", dist.Normal(jnp.zeros(3), 1.0)), "'x' has shape"),
-    "event": (with_site("x", dist.Dirichlet(jnp.ones(3))), "'x' has shape"),
-    "plate": (plated, "'x' has shape"),
-    "twice": (twice, "rate"),
-    "observed": (observes, "observes 'extra'"),
-    "reserved tau": (with_site("tau", dist.Normal(0, 1)), "'tau' is reserved"),
-    "reserved chain": (with_site("chain", dist.Normal(0, 1)), "'chain' is reserved"),
-    "reserved contrast": (with_site("contrast", dist.Normal(0, 1)), "'contrast' is reserved"),
-    "noise's name": (with_site("error_scale", dist.HalfNormal(1)), "'error_scale'"),
-    "slash": (with_site("a/b", dist.Normal(0, 1)), "'a/b'"),
-    "blank": (with_site("a b", dist.Normal(0, 1)), "'a b'"),
-    "no parameter": (lambda tau: jnp.exp(-tau), "samples no parameter"),
-    "scalar": (lambda tau: rate(), "returns shape ()"),
-    "too long": (lambda tau: jnp.exp(-rate() * jnp.concatenate([tau, tau])), "returns shape (80,)"),
-    "column": (lambda tau: jnp.exp(-rate() * tau)[:, None], "returns shape (40, 1)"),
-    "nothing": (forgets, "returns nothing"),
-    "tuple": (lambda tau: (jnp.exp(-rate() * tau), 1), "returns a tuple"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_model_is_refused_in_one_line_that_names_it(case, data):
-    program, words = BAD[case]
-    model = Model("mine", program)
-    with jax.enable_x64(True), pytest.raises(ModelError) as caught:
-        prepare(data, model)
-    text = str(caught.value)
-    assert "\n" not in text
-    assert "mine" in text
-    assert words in text
-
-
 def test_nan_everywhere_is_refused(data):
     model = Model("mine", lambda tau: jnp.exp(-rate() * tau) * jnp.nan)
     with pytest.raises(ModelError, match=r"model 'mine': returns NaN or infinity at every prior draw"):
@@ -248,7 +176,7 @@ def test_nan_everywhere_is_refused(data):
 )
 def test_a_bad_description_is_refused_when_the_model_is_made(options, words):
     with pytest.raises(ModelError) as caught:
-        Model(**{"name": "mine", "program": raises, **options})
+        Model(**{"name": "mine", "program": lambda tau: tau, **options})
     assert str(caught.value).startswith("model 'mine'")
     assert words in str(caught.value)
 

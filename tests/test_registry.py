@@ -1,7 +1,6 @@
 """Finding models and pipelines, and reading files that are not what they should be."""
 
 import os
-import pickle
 import sys
 
 import h5py
@@ -223,58 +222,6 @@ def test_an_unknown_pipeline_is_a_wrong_setting(aps):
         bayesfit.read(aps, "aps")
 
 
-STAND_INS = {
-    "empty": (b"", "is empty"),
-    "zeros": (bytes(10_000), "zeros"),
-    "web page": (b"\n<!DOCTYPE html>\n<html><body>Log in</body></html>", "web page"),
-    "web page with a byte order mark": (b"\xef\xbb\xbf<!doctype html><p>", "web page"),
-    "web page that begins with a comment": (b"<!-- x --><html>", "web page"),
-    "page without doctype": (b"<HTML><head>", "web page"),
-    "xml": (b'<?xml version="1.0"?><a/>', "web page"),
-    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git-LFS pointer"),
-    "pickle": (pickle.dumps({"g2": [1.0]}), "pickles are never loaded"),
-    "noise": (np.random.default_rng(1).bytes(5000), "no pipeline recognises it"),
-    "prose": (b"Dear all,\nplease find attached the data.\n", "no pipeline recognises it"),
-    "one number": (b"1", "no pipeline recognises it"),
-    "blank lines": (b"\n\n\n", "no pipeline recognises it"),
-    "HDF5 signature alone": (b"\x89HDF\r\n\x1a\n", "cannot be opened"),
-    "HDF5 signature and zeros": (b"\x89HDF\r\n\x1a\n" + bytes(4000), "cannot be opened"),
-    "ALV without data": (b"ALV-7004/USB\r\nRuns : 1\r\n", 'dls_alv: no block "Correlation"'),
-}
-
-
-@pytest.mark.parametrize(("content", "part"), STAND_INS.values(), ids=STAND_INS)
-@pytest.mark.parametrize("pipeline", [None, "table"])
-def test_what_is_no_data_file_is_refused(tmp_path, content, part, pipeline):
-    path = tmp_path / "data"
-    path.write_bytes(content)
-    line = refusal(path, pipeline)
-    assert line.startswith(f"{path}: ")
-    assert pipeline or part in line
-
-
-@pytest.mark.parametrize("pipeline", [None, *bayesfit.list_pipelines()])
-def test_what_is_no_regular_file_is_refused_and_never_hangs(tmp_path, pipeline):
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "dangling").symlink_to("nowhere")
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "linked_fifo").symlink_to("fifo")
-    (tmp_path / "plain").write_text("x")
-    for name, part in {
-        ".": "is a folder",
-        "fifo": "is not a regular file",
-        "linked_fifo": "is not a regular file",
-        "dangling": "the link points nowhere",
-        "loop": "symbolic links",
-        "none": "no such file",
-        "plain/inside": "not a directory",
-        "x" * 300: "name too long",
-        "a\0b": "null",
-        "/dev/null": "is not a regular file",
-    }.items():
-        assert part in refusal(f"{tmp_path}/{name}" if name[0] != "/" else name, pipeline)
-
-
 def test_an_unknown_home_is_refused():
     assert "home" in refusal("~nobody_of_this_name/data.csv")
 
@@ -291,18 +238,6 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path, pipeline):
 def test_a_link_to_a_file_is_read(tmp_path, aps):
     (tmp_path / "link").symlink_to(aps)
     assert bayesfit.read(tmp_path / "link").sizes["q_bin"] == 2
-
-
-def test_hdf5_truncated_anywhere_is_refused(tmp_path, aps):
-    whole = aps.read_bytes()
-    path = tmp_path / "cut.hdf"
-    lengths = {1, 7, 8, 9, 96, 2048, len(whole) - 1, *range(13, len(whole), len(whole) // 60)}
-    for length in sorted(lengths):
-        path.write_bytes(whole[:length])
-        for pipeline in (None, "aps_8idi"):
-            with pytest.raises(bayesfit.InputError) as caught:
-                bayesfit.read(path, pipeline)
-            assert "\n" not in str(caught.value)
 
 
 def test_damaged_hdf5_is_refused_or_read_but_never_breaks(tmp_path, aps):

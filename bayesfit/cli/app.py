@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -43,4 +44,5 @@ def start_jax() -> None:
     import jax
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    jax.config.update("jax_num_cpu_devices", cores or 1)
+    with suppress(RuntimeError):  # a program that calls this one may have started JAX itself
+        jax.config.update("jax_num_cpu_devices", cores or 1)

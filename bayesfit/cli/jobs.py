@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -33,9 +34,9 @@ def found_files(given: list[Path]) -> list[Path]:
     """
     files: list[Path] = []
     for path in given:
-        if path.is_dir():
+        if os.path.isdir(path):  # which, unlike `Path.is_dir`, is False also for an impossible name
             files += [file for file in files_of(path) if file.suffix.lower() not in NEVER_DATA]
-        elif not path.exists() and glob.has_magic(str(path)):
+        elif not os.path.exists(path) and glob.has_magic(str(path)):
             files += _matching(path)
         else:
             files.append(path)
@@ -82,7 +83,7 @@ def jobs_of(files: list[Path], folder: Path, together: str | None) -> list[Job]:
         if often[job.output] > 1:
             words = f"two files would be saved as {job.output}"
             raise SettingsError(words, field="-o", file=job.files[0], remedy="Run them apart")
-        for file in job.files:
+        for file in filter(os.path.exists, job.files):
             refuse_own_input(job.output, file, "folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -31,7 +31,7 @@ def print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: s
 
     from bayesfit.cli.tables import common_lines, common_table, derived_lines, table
     from bayesfit.result.datasets import is_series, one_dataset
-    from bayesfit.result.summary import advice, of_bins, tally
+    from bayesfit.result.summary import advice, of_bins, tally, wrong_errors
 
     if is_series(result):
         for label in result["steps"].coords["dataset"].values.tolist():
@@ -46,7 +46,7 @@ def print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: s
     for start in range(0, max(len(names), 1), COLUMNS):
         console.print(table(result, names[start : start + COLUMNS], title))
     typer.echo(", ".join(f"{count} {name}" for name, count in tally(result).items()))
-    for words in (result.attrs.get("noise_chosen"), advice(result)):
+    for words in (result.attrs.get("noise_chosen"), wrong_errors(result), advice(result)):
         if words:
             typer.echo(words)
     for line in derived_lines(result):

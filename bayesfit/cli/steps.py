@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,10 @@ def own_measurements(files: list[Path], pipeline: str | None = None) -> tuple[li
     """The files without those that only belong to others, such as twin files of errors or an instrument's averages; and
     one line for each kind that is left out. All pipelines are asked which files these are, or only the named one."""
     left_out: dict[Path, str] = {}
+    regular = [file for file in files if os.path.isfile(file)]  # a pipe would be waited for
     for name in [pipeline] if pipeline else list_pipelines():
         if (find := get_pipeline(name).of_others) is not None:
-            left_out |= find(files)
+            left_out |= find(regular)
     lines = []
     for words in dict.fromkeys(left_out.values()):
         names = [path.name for path in left_out if left_out[path] == words]

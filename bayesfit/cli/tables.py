@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import xarray as xr
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "prior_conflict": "magenta"}
 COLOURS |= {"unusable_data": "bright_black"}
+WHOLE = ("bin", "q", "errors", "contraction", "verdict")  # columns that are not broken into lines
 LEFT = ("parameter", "verdict", "reason")
 UNCONVERGED = ("poor_mixing", "interrupted")
 
@@ -79,10 +80,10 @@ def table(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = ""
     names = tuple(name for name in parameters or of_bins(result) if name in of_bins(result))
     shown = Table(title=title or None, title_justify="left", header_style="bold")
     headings = ("bin", "q", *(_heading(result, name) for name in names), "errors", "contraction", "verdict", "reason")
+    least = {"verdict": rows.verdict.str.len().max(), "reason": 30}
     for heading in headings:
-        shown.add_column(
-            heading, justify="left" if heading in ("verdict", "reason") else "right", no_wrap=heading != "reason"
-        )
+        justify: Literal["left", "right"] = "left" if heading in ("verdict", "reason") else "right"
+        shown.add_column(heading, justify=justify, no_wrap=heading in WHOLE, min_width=least.get(heading))
     for place, (index, row) in enumerate(rows.iterrows()):
         values = [interval(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in names]
         vague = _not_identified(result, place)

@@ -16,10 +16,11 @@ CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
 BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
 SMALLEST_ERROR = float(np.finfo(np.float32).tiny)
 SENTINELS = (-999.0, -9999.0, -99999.0, -999999.0)
+LARGEST = 1e20  # numpy.ma and netCDF fill with this and more; squares of a few such values no longer fit in a number
 MASKED = {
     "masked_zero_pairs": "no photon pair was seen: g2 and g2_err are both 0",
-    "masked_error": "g2_err is zero, negative, not finite or denormal",
-    "masked_value": "g2 is not finite, or stands for a missing value (-999, -9999, ...)",
+    "masked_error": "g2_err is zero, negative, not finite, denormal or above 1e20",
+    "masked_value": "g2 is not finite, or stands for a missing value (-999, -9999, ..., 1e20 and above)",
     "masked_delay": "tau is 0",
     "masked_skipped": "one of the first delays, left out on request",
     "masked_range": "tau is outside tau_min to tau_max",
@@ -270,8 +271,8 @@ def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool, sk
             "masked_skipped": np.broadcast_to(np.arange(tau.size) < skip_first, g2.shape),
             "masked_delay": np.broadcast_to(delays & (tau == 0), g2.shape),
             "masked_zero_pairs": (g2 == 0) & (g2_err == 0),
-            "masked_value": ~np.isfinite(g2) | (delays & np.isin(g2, SENTINELS)),
-            "masked_error": ~(np.isfinite(g2_err) & (g2_err >= SMALLEST_ERROR)),
+            "masked_value": ~np.isfinite(g2) | (delays & (np.isin(g2, SENTINELS) | (np.abs(g2) >= LARGEST))),
+            "masked_error": ~((g2_err >= SMALLEST_ERROR) & (g2_err < (LARGEST if delays else np.inf))),
         }
     taken = np.zeros(g2.shape, bool)
     causes = {}

@@ -10,6 +10,7 @@ import xarray as xr
 from bayesfit.data.counting import missing_numbers
 from bayesfit.data.curves import MASKED, by_bin
 
+FRAMES = "delays are whole numbers: are they frames? tau has unit s"
 SPECIMEN = ("temperature", "viscosity", "refractive_index", "wavelength")
 NO_ERRORS = "none stated"
 
@@ -90,8 +91,16 @@ def _details(data: xr.Dataset) -> list[str]:
         if isinstance(value := data.attrs.get(name), int | float):
             unit = data.attrs.get(f"{name}_units", "1")
             said.append(f"{name.replace('_', ' ')} {value:.6g}" + (f" {unit}" if unit != "1" else ""))
+    if not data.attrs.get("tau_unit") and _counted_in_frames(data):
+        said.append(FRAMES)
     notes = data.attrs.get("notes", "")
     return [*said, notes] if notes else said
+
+
+def _counted_in_frames(data: xr.Dataset) -> bool:
+    """Whether delays may be numbers of frames: three or more, all whole."""
+    tau = data.tau.values
+    return bool(data.attrs.get("delays", 1)) and tau.size > 2 and bool(np.all(tau == np.round(tau)))
 
 
 def _counting(data: xr.Dataset) -> str:

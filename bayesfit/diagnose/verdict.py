@@ -8,7 +8,7 @@ import numpy as np
 
 from bayesfit.diagnose.advice import NOTHING, Advice
 from bayesfit.diagnose.contraction import contraction
-from bayesfit.diagnose.findings import Findings
+from bayesfit.diagnose.findings import Findings, OfDraws
 from bayesfit.diagnose.limits import in_words, limit
 from bayesfit.diagnose.misfit import misfits
 from bayesfit.diagnose.modes import chains_apart, two_modes
@@ -112,7 +112,7 @@ def _numbers(findings: Findings) -> dict[str, float]:
         "divergences": float(findings.diverging.sum()),
         "deep_trees": float((findings.n_steps >= 2**findings.max_tree_depth - 1).sum()),
         "independence_accepted": float(findings.independence_accepted.mean(axis=1).min()),
-        "potential_excess": float(np.max(findings.potential.mean(axis=1)) - findings.mode_potential),
+        "potential_excess": _excess(findings.potential, findings.mode_potential),
         "reduced_chi2": findings.chi2 / freedom if freedom > 0 else float("nan"),
         "residual_correlation": float(np.mean(neighbour_correlation(scores))) if scores.size else float("nan"),
         "largest_residual": float(np.max(np.abs(scores.mean(axis=0)))) if scores.size else float("nan"),
@@ -120,3 +120,9 @@ def _numbers(findings: Findings) -> dict[str, float]:
         "speckle_log_ratio": findings.speckle_log_ratio,
         "theory_change": findings.theory_change,
     }
+
+
+def _excess(potential: OfDraws, lowest: float) -> float:
+    """The largest mean potential of a chain above the lowest seen; NaN where neither is finite."""
+    with np.errstate(invalid="ignore"):
+        return float(np.max(potential.mean(axis=1)) - lowest)

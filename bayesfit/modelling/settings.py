@@ -24,7 +24,7 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-TYPES = ("str", "dict[str,any]")  # what pydantic calls the kinds of a value that may be of either
+TYPES = ("str", "int", "float")  # what pydantic calls the kinds of a value that may be of several, beside those with -[
 Integer = Annotated[int, BeforeValidator(_plain_integer)]
 
 
@@ -53,7 +53,7 @@ class FitSettings(Strict):
     chains: Annotated[Integer, Field(ge=1, le=64)] = 4
     draws: Annotated[Integer, Field(ge=4, le=1_000_000)] = 500
     warmup: Annotated[Integer, Field(ge=20, le=1_000_000)] = 50
-    target_ess: Annotated[float, Field(ge=0)] = 400.0
+    target_ess: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 400.0
     seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
     target_accept: Annotated[float, Field(gt=0, lt=1)] = 0.6
     include: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
@@ -101,7 +101,8 @@ class RunSettings(FitSettings):
 def _explained(error: ValidationError, kind: type[BaseModel]) -> SettingsError:
     """The first complaint, in one line."""
     first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"][:2] if part not in TYPES)
+    place = [str(part) for part in first["loc"]]
+    field = ".".join(part for part in place[:2] if part not in TYPES and not set(part) & set("-["))
     if first["type"] == "extra_forbidden":
         return SettingsError("unknown setting", field=field, remedy=nearest(field, kind.model_fields))
     return SettingsError(f"{first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}", field=field)
@@ -178,7 +179,7 @@ def _toml(path: Path) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise SettingsError((error.strerror or str(error)).lower(), file=path) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"not valid TOML: {error}", file=path) from error
 
 
@@ -197,7 +198,7 @@ def _assign(table: dict[str, Any], key: str, text: str) -> None:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
 
 

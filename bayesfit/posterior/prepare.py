@@ -16,6 +16,7 @@ from jaxtyping import Float, Int, UInt32
 from bayesfit.compute.devices import take
 from bayesfit.compute.errors import InputError, ModelError, SettingsError, nearest
 from bayesfit.compute.kinds import expect_table
+from bayesfit.compute.processes import refuse_late_fork
 from bayesfit.data.counting import Counting, as_counted
 from bayesfit.data.curves import BASELINE_PRIOR, CONTRAST_PRIOR
 from bayesfit.modelling.model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter
@@ -111,8 +112,9 @@ def prepare(
 
     Raises:
         SettingsError: an unknown name, or an impossible value. ModelError: the model breaks the contract.
-        InputError: the data do not suit the model.
+        InputError: the data do not suit the model. ProcessError: JAX cannot run in this process.
     """
+    refuse_late_fork()
     noise = get_noise(noise) if isinstance(noise, str) else noise
     data = oriented(as_counted(data) if noise.counted else data)
     expect_table(priors, "priors")

@@ -116,6 +116,17 @@ def advice(result: xr.DataTree) -> str:
     return f"{refuted}; try noise '{to_try}' or another model" if to_try else refuted
 
 
+def wrong_errors(result: xr.DataTree) -> str:
+    """In one line, in how many bins the stated errors are wrong, and by how much; "" if in none."""
+    diagnostics = result["diagnostics"].dataset
+    wrong = diagnostics.error_ratio.values[diagnostics.errors_wrong.values.astype(bool)]
+    if not wrong.size:
+        return ""
+    times = " to ".join(dict.fromkeys(f"{ratio:.2g}" for ratio in (wrong.min(), wrong.max())))
+    bins = diagnostics.sizes["q_bin"]
+    return f"stated errors are wrong in {wrong.size} of {bins} bins: the noise is {times} times as large"
+
+
 def settings_to_try(result: xr.DataTree) -> dict[str, Any]:
     """The settings that the advice names, as `bayesfit.fit` and `bayesfit.read` take them; empty if there are none."""
     found = {} if is_series(result) else result["diagnostics"].attrs

@@ -3,49 +3,9 @@
 import h5py
 import numpy as np
 import pytest
+from healthy_files import DELAYS, ERR, FRAME_TIME, G2, LAGS, MAPPING, QMAP, current, curves_of, older, write_hdf5
 
 import bayesfit
-
-G2, ERR, DELAYS = (f"xpcs/multitau/{name}" for name in ("normalized_g2", "normalized_g2_err", "delay_list"))
-FRAME_TIME = "entry/instrument/detector_1/frame_time"
-QMAP = "xpcs/qmap/"
-LAGS = np.array([1, 2, 3, 4, 6, 8, 12, 16])
-MAPPING = np.array([0, 2, 3, 5])  # 3 q times 2 phi, where the bins 1 and 4 have no pixels
-
-
-def curves_of(bins):
-    """g2 (tau, bin): every column differs."""
-    return (1 + 0.1 * (1 + np.arange(bins)) * np.exp(-LAGS[:, None] / 5)).astype("f4")
-
-
-def current(**changes):
-    """Contents of a file of the current layout; None leaves a dataset out."""
-    return {
-        G2: curves_of(4),
-        ERR: np.full((8, 4), 0.01, "f4"),
-        DELAYS: LAGS,
-        FRAME_TIME: np.array([[1e-3]]),
-        "xpcs/multitau/config/stride_frame": np.array([2]),
-        "xpcs/multitau/config/avg_frame": np.array(3),
-        QMAP + "dynamic_v_list_dim0": np.array([0.01, 0.02, 0.03]),
-        QMAP + "dynamic_v_list_dim1": np.array([0.0, 90.0]),
-        QMAP + "dynamic_index_mapping": MAPPING,
-        QMAP + "map_names": np.array(["q", "phi"], h5py.string_dtype()),
-        QMAP + "map_units": np.array([b"1/angstrom", b"degree"]),
-        **{name.replace("__", "/"): value for name, value in changes.items()},
-    }
-
-
-def older(**changes):
-    return {
-        "exchange/norm-0-g2": curves_of(3),
-        "exchange/norm-0-stderr": np.full((8, 3), 0.01),
-        "exchange/tau": LAGS[None].astype(float),
-        "xpcs/dqlist": np.array([[0.01, 0.02, 0.03]]),
-        "xpcs/dphilist": np.array([[0.0, 10.0, 20.0]]),
-        "measurement/instrument/detector/exposure_period": np.array([[0.5]]),
-        **{name.replace("__", "/"): value for name, value in changes.items()},
-    }
 
 
 @pytest.fixture
@@ -53,12 +13,7 @@ def read(tmp_path):
     """Write contents to a file and read it."""
 
     def write_and_read(contents):
-        path = tmp_path / "result.hdf"
-        with h5py.File(path, "w") as file:
-            for name, value in contents.items():
-                if value is not None:
-                    file[name] = value
-        return bayesfit.read(path)
+        return bayesfit.read(write_hdf5(tmp_path / "result.hdf", contents))
 
     return write_and_read
 

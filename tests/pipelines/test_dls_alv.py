@@ -6,24 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from healthy_files import ALV_DECAY as DECAY
+from healthy_files import ALV_LAGS as LAGS
+from healthy_files import alv
 
 import bayesfit
 from bayesfit import get_pipeline
 
-LAGS = np.array([2.5e-5, 5e-5, 1e-4, 1e-3, 1e-2, 1e-1])  # ms
-DECAY = 0.8 * np.exp(-LAGS / 2e-3)
-HEADER = {
-    "Date :": '"01.02.2023"',
-    "Time :": '"14:18:52"',
-    "Samplename : ": '"silica: 3 %"',
-    "SampMemo(0) : ": '"Angle [°] : 12"',
-    "Temperature [K] :": "     298.15000",
-    "Viscosity [cp]  :": "       0.89000",
-    "Refractive Index:": "       1.33200",
-    "Wavelength [nm] :": "     632.80000",
-    "Angle [°]       :": "      90.00000",
-    "Mode            :": '"SINGLE AUTO CH0"',
-}
 QUANTITIES = {
     "temperature": (298.15, "K"),
     "viscosity": (8.9e-4, "Pa s"),
@@ -32,25 +21,6 @@ QUANTITIES = {
 }
 
 MODE_OF_TWO_DETECTORS = {"Mode            :": '"SINGLE CROSS CH0"'}
-
-
-def block(title, columns):
-    rows = ("\t".join(f"  {value:.5E}" for value in row) for row in columns.T)
-    return [f'"{title}"', *rows, ""]
-
-
-def alv(*, columns=DECAY[None], errors=None, first="ALV-7004/USB", title="Correlation", titles=None, **header):
-    """A whole file as text; `errors` adds the standard deviations, `titles` a line of column titles."""
-    lines = [first, *(f"{key}\t{value}" for key, value in {**HEADER, **header}.items() if value is not None), ""]
-    correlation = block(title, np.vstack([LAGS, columns]))
-    if titles:
-        correlation.insert(1, "\t".join(f'"{name}"' for name in ["Lag [ms]", *titles]) + "\t")
-    lines += (
-        correlation + block("Count Rate", np.array([[1.0, 2.0], [55.5, 56.5]])) + ["Monitor Diode\t  1562861.47", ""]
-    )
-    if errors is not None:
-        lines += block("StandardDeviation", np.vstack([LAGS, errors]))[:-1]
-    return "\r\n".join(lines) + "\r\n"
 
 
 def several_angles(angles):

@@ -3,12 +3,12 @@
 import h5py
 import numpy as np
 import pytest
+from healthy_files import MASKS, nexus, write_hdf5
 
 import bayesfit
 
 FRAMES = np.array([1, 2, 4, 8, 16])
 G2 = 1 + np.exp(-FRAMES[:, None] / 4) * np.array([0.1, 0.2, 0.3])
-MASKS = "entry/instrument/masks/"
 FRAME_TIME = "entry/instrument/detector/frame_time"
 
 
@@ -17,23 +17,7 @@ def read(tmp_path):
     """Write a file with changed contents and attributes, and read it."""
 
     def write_and_read(attributes=(), **changes):
-        contents = {
-            "entry/data/g2": G2,
-            "entry/data/g2_derr": np.full(G2.shape, 0.01),
-            "entry/data/delay_difference": FRAMES,
-            FRAME_TIME: 0.25,
-            MASKS + "dynamic_q_list": np.array([0.01, 0.02, 0.03]),
-            MASKS + "dynamic_phi_list": np.array([0.0, 45.0, 90.0]),
-            **changes,
-        }
-        path = tmp_path / "result.nxs"
-        with h5py.File(path, "w") as file:
-            for name, value in contents.items():
-                if value is not None:
-                    file[name] = value
-            for holder, name, value in attributes:
-                file[holder].attrs[name] = value
-        return bayesfit.read(path)
+        return bayesfit.read(write_hdf5(tmp_path / "result.nxs", nexus(**changes), attributes))
 
     return write_and_read
 

@@ -1,17 +1,13 @@
 """Exports of a Zetasizer: real ones where they are at hand, and small ones of the same form."""
 
 import numpy as np
-import openpyxl
 import pytest
+from healthy_files import ZETASIZER_HEADINGS as HEADINGS
+from healthy_files import ZETASIZER_ROWS as ROWS
+from healthy_files import ZETASIZER_TAU as TAU
+from healthy_files import write_workbook
 
 import bayesfit
-
-HEADINGS = [
-    f"{what} - sample {n} [Steady state]" for n in (1, 2) for what in ("Time (µs)", "Correlation Coefficient (g₂-1)")
-]
-TAU = [0.5, 1.0, 2.0, 4.0]
-G = [[0.9, 0.5, 0.1, 0.0], [0.8, 0.4, 0.0, 0.0]]
-ROWS = [[tau, a, tau, b] for tau, a, b in zip(TAU, *G, strict=True)]
 
 
 def check(data):
@@ -45,11 +41,8 @@ def test_one_column_of_delays(tmp_path):
 
 
 def test_an_export_as_a_workbook_with_the_angle_of_the_instrument(tmp_path):
-    book = openpyxl.Workbook()
-    for row in [HEADINGS, *ROWS]:
-        book.active.append(row)
-    book.save(tmp_path / "export.xlsx")
-    data = bayesfit.read(tmp_path / "export.xlsx", optics={"wavelength": 633, "refractive_index": 1.33, "angle": 173})
+    path = write_workbook(tmp_path / "export.xlsx", [HEADINGS, *ROWS])
+    data = bayesfit.read(path, optics={"wavelength": 633, "refractive_index": 1.33, "angle": 173})
     check(data)
     np.testing.assert_allclose(data.q, 4 * np.pi * 1.33 / 6330 * np.sin(np.radians(173) / 2))
 

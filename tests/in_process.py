@@ -1,0 +1,32 @@
+"""The command line, run in this process: as a user calls it, without the seconds that a new process takes."""
+
+import io
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from typing import NamedTuple
+
+from bayesfit.cli.main import main
+
+
+class Said(NamedTuple):
+    """The exit code, and what was printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+def bayesfit(*arguments):
+    """What `bayesfit` says to these arguments. An exception that it lets through is raised, as a traceback would be
+    shown."""
+    out, err = io.StringIO(), io.StringIO()
+    before, sys.argv = sys.argv, ["bayesfit", *map(str, arguments)]
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            main()
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    finally:
+        sys.argv = before
+    return Said(code, out.getvalue(), err.getvalue())
