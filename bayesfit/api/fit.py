@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -133,26 +133,27 @@ def fit(
         method=method,
     )
     check_groups(settings.include)
-    check_on_interrupt(on_interrupt)
     choices = _Choices(model, priors or {}, fixed or {}, across or {})
-    with ExitStack() as stack:
-        stack.enter_context(jax.enable_x64(True))
-        report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
-        if on_interrupt == "return":
-            stack.enter_context(stop_on(signal.SIGINT))
+    with at_work(progress, on_interrupt) as report:
         if settings.noise == AUTO:
             return _with_own_noise(curves, choices, settings, report)
         return _run(curves, choices, settings, report)
 
 
-def check_on_interrupt(given: str) -> None:
-    """Refuse what is no way to end at Ctrl-C.
+@contextmanager
+def at_work(progress: bool | Report, on_interrupt: str) -> Iterator[Report]:
+    """What long work is done in: double precision, a report of its progress, and what Ctrl-C does.
 
     Raises:
-        SettingsError: it is none.
+        SettingsError: it is no such thing.
     """
-    if given not in ("raise", "return"):
-        raise SettingsError(f"got {given!r}", field="on_interrupt", remedy="It is 'raise' or 'return'")
+    if on_interrupt not in ("raise", "return"):
+        raise SettingsError(f"got {on_interrupt!r}", field="on_interrupt", remedy="It is 'raise' or 'return'")
+    with ExitStack() as stack:
+        stack.enter_context(jax.enable_x64(True))
+        if on_interrupt == "return":
+            stack.enter_context(stop_on(signal.SIGINT))
+        yield progress if callable(progress) else stack.enter_context(progress_bar(progress))
 
 
 def point_estimate(

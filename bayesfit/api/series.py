@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import inspect
 import json
-import signal
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Literal
 
-import jax
 import numpy as np
 import xarray as xr
 
 from bayesfit.api.automatic_noise import AUTO, first_noise
-from bayesfit.api.fit import check_on_interrupt, fit
+from bayesfit.api.fit import at_work, fit
 from bayesfit.api.sequential_prior import check_sequential, priors_in_common, priors_of_bins
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.journal import is_kept
-from bayesfit.compute.progress_bar import progress_bar
-from bayesfit.compute.work import Report, stop_on
+from bayesfit.compute.work import Report
 from bayesfit.data.stack import check_agreement, check_same_bins, labels_of, oriented
 from bayesfit.modelling.noise import SCALED
 from bayesfit.posterior.pooling import parse_across
@@ -86,17 +82,13 @@ def series(
     check_same_bins(datasets)
     labels = labels_of(datasets, names)
     widen = _widening(sequential_prior)
-    check_on_interrupt(on_interrupt)
     for name in options:
         if name not in FIT_OPTIONS:
             raise SettingsError("unknown setting", field=name, remedy=nearest(name, FIT_OPTIONS))
-    with jax.enable_x64(True), ExitStack() as stack:
-        report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
+    with at_work(progress, on_interrupt) as report:
         steps = _with_one_noise([_Step(data, model, options) for data in datasets])
         if widen is not None:
             check_sequential(steps[0].problem, steps[0].poolings)
-        if on_interrupt == "return":
-            stack.enter_context(stop_on(signal.SIGINT))
         results = _fitted(steps, labels, widen, report, on_interrupt == "return" and not is_kept())
     whole = joined(results, labels[: len(results)])
     if widen is not None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bayesfit.compute.errors import InputError, SettingsError
-from bayesfit.result.files import refuse_own_input
 
 NEVER_DATA = {".nc", ".png", ".pdf", ".svg", ".json", ".toml", ".md", ".py", ".sh", ".log"}  # left out of folders
 
@@ -35,12 +34,14 @@ def found_files(given: list[Path]) -> list[Path]:
     files: list[Path] = []
     for path in given:
         if os.path.isdir(path):  # which, unlike `Path.is_dir`, is False also for an impossible name
-            files += [file for file in files_of(path) if file.suffix.lower() not in NEVER_DATA]
+            found = [file for file in files_of(path) if file.suffix.lower() not in NEVER_DATA]
         elif not os.path.exists(path) and glob.has_magic(str(path)):
-            files += _matching(path)
+            found = _matching(path)
         else:
             files.append(path)
-    return list(dict.fromkeys(files))
+            continue
+        files += [file for file in found if file not in files]
+    return files
 
 
 def files_of(path: Path) -> list[Path]:
@@ -78,6 +79,8 @@ def jobs_of(files: list[Path], folder: Path, together: str | None) -> list[Job]:
         jobs = [Job(files, folder / f"{files[0].stem}_{together}.nc")]
     else:
         jobs = [Job([file], folder / f"{file.stem}.nc") for file in files]
+    from bayesfit.result.files import refuse_own_input
+
     often = Counter(job.output for job in jobs)
     for job in jobs:
         if often[job.output] > 1:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayesfit.cli.app import DONE, FAILED, INTERRUPTED, WRONG_USE, app, start_jax
+from bayesfit.cli.app import BY_SIGNAL, DONE, FAILED, INTERRUPTED, WRONG_USE, app, start_jax
 from bayesfit.cli.fit_job import Wishes, fit_job, read_job
+from bayesfit.cli.jobs import Job, Shard, found_files, jobs_of
+from bayesfit.cli.status import Status
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.progress_bar import progress_bar
-from bayesfit.compute.work import Report, heeded, stop_on
+from bayesfit.compute.work import Report, Stop, heeded, stop_on
 
 if TYPE_CHECKING:
-    from bayesfit.cli.jobs import Job
-    from bayesfit.cli.status import Status
     from bayesfit.modelling.settings import RunSettings
 
 FEW = 3  # files of which all tables are printed
@@ -67,29 +67,36 @@ def run(
     from bayesfit.modelling.settings import load_settings
 
     settings = load_settings(config, set_ or (), model=model, noise=noise, pipeline=pipeline, together=together)
-    if output.suffix == ".nc" and not output.is_dir():
-        remedy = f"Write -o {output.with_suffix('')}"
-        raise SettingsError("is the folder in which each file has its NAME.nc", file=output, field="-o", remedy=remedy)
     start_jax()
-    from bayesfit.cli.jobs import Shard, found_files, jobs_of
-    from bayesfit.cli.status import Status
-    from bayesfit.cli.steps import own_measurements
-
     _check_names(settings)
-    share = Shard.parse(shard)
-    found, left_out = own_measurements(found_files(files), settings.pipeline)
-    for line in left_out:
-        typer.echo(line)
-    jobs = jobs_of(found, output, settings.together)
+    jobs, share = _jobs(files, output, settings), Shard.parse(shard)
     wishes = Wishes(plot, advise, fresh, brief=len(jobs) > FEW)
     status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 else None
     with stop_on(*ENDING, grace=GRACE) as stop:
         ends = _fit_all(share.of(jobs), settings, wishes, status)
+    raise typer.Exit(_exit_code(ends, stop))
+
+
+def _jobs(files: list[Path], output: Path, settings: RunSettings) -> list[Job]:
+    """What is to be done, after one line for each kind of files that is left out."""
+    if output.suffix == ".nc" and not output.is_dir():
+        remedy = f"Write -o {output.with_suffix('')}"
+        raise SettingsError("is the folder in which each file has its NAME.nc", file=output, field="-o", remedy=remedy)
+    from bayesfit.cli.steps import own_measurements
+
+    found, left_out = own_measurements(found_files(files), settings.pipeline)
+    for line in left_out:
+        typer.echo(line)
+    return jobs_of(found, output, settings.together)
+
+
+def _exit_code(ends: list[int], stop: Stop) -> int:
+    """The exit code of a run, from those of its jobs."""
     if INTERRUPTED in ends:
-        raise typer.Exit(128 + stop.signal if stop.signal else INTERRUPTED)
+        return BY_SIGNAL + stop.signal if stop.signal else INTERRUPTED
     if ends and all(end == WRONG_USE for end in ends):
-        raise typer.Exit(WRONG_USE)
-    raise typer.Exit(FAILED if {WRONG_USE, FAILED} & set(ends) else max(ends, default=DONE))
+        return WRONG_USE
+    return FAILED if {WRONG_USE, FAILED} & set(ends) else max(ends, default=DONE)
 
 
 def _fit_all(jobs: list[Job], settings: RunSettings, wishes: Wishes, status: Status | None) -> list[int]:

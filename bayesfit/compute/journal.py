@@ -211,7 +211,8 @@ def checkpoint(folder: str | Path, fresh: bool = False) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            journal.write()
+            if journal.stage > 1:  # more than what the fit is made of
+                journal.write()
             raise
         finally:
             _AT_WORK.reset(token)

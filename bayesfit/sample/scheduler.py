@@ -148,10 +148,14 @@ class Scheduler:
 
     def _put(self, slot: int, run: Run) -> None:
         """Start a bin's chains in a slot."""
-        numbers = np.arange(self.schedule.chains)
-        run.restart(numbers.size, self.size + len(STATS) + len(self.slots.values))
+        run.restart(self.schedule.chains, self.size + len(STATS) + len(self.slots.values))
         self.runs[slot] = run
-        self.slots.put(slot, self._chains(np.full(numbers.size, run.bin), run.step, numbers))
+        self.slots.put(slot, self.chains_of(run))
+
+    def chains_of(self, run: Run) -> Chain:
+        """The inputs of a bin's chains."""
+        numbers = np.arange(self.schedule.chains)
+        return self._chains(np.full(numbers.size, run.bin), run.step, numbers)
 
     def advance(self) -> None:
         """Advance all chains by a chunk, and give each run the transitions that its chains have ended."""
@@ -203,21 +207,7 @@ class Scheduler:
 
     def progress(self, seconds: float) -> Progress:
         """The progress after this number of seconds."""
-        wanted, bins = self.schedule.draws, self.bins.count
-        made = [run.made - self.schedule.warmup for run in self.runs if run is not None]
-        draws = [int(np.clip(count, 0, wanted)) for count in made]
-        share = (self.retired + sum(draws) / wanted) / bins
-        return Progress(
-            "sample",
-            bins,
-            bins_done=self.retired,
-            draws_done=min(draws, default=wanted),
-            draws=wanted,
-            worst_rhat=self.worst_rhat,
-            divergences=int(self.divergent.sum()),
-            seconds_left=seconds * (1.0 / share - 1.0) if share > 0 else float("nan"),
-            share=share,
-        )
+        return _progress(self, seconds)
 
     def results(self) -> Arrays:
         """The draws of the bins that have ended since the last call."""
@@ -226,50 +216,79 @@ class Scheduler:
 
     def snapshot(self) -> Arrays:
         """What the bins that wait or have a slot need to go on."""
-        runs = {slot: run for slot, run in enumerate(self.runs) if run is not None}
-        at_work = np.array([run.bin for run in runs.values()], int)
-        kept = {
-            "waiting": np.array([run.bin for run in self.waiting], int),
-            "slots": np.array(list(runs), int),
-            "fresh": self.slots.fresh.copy(),
-            "retired": np.array(self.retired),
-            "worst_rhat": np.array(self.worst_rhat),
-            **as_part(of_draws(self.draws, at_work[self.draws.done[at_work] > 0]), "draws"),
-            **of_tree(gather(self.slots.states), "states"),
-        }
-        for slot, run in runs.items():
-            estimate = jax.tree.map(lambda array, bin=run.bin: array[bin], self.estimates)
-            seen = [np.concatenate(self.seen[run.bin])] if run.bin in self.seen else []
-            kept |= as_part({**of_run(run), **of_tree(estimate, "estimate"), **of_tree(seen, "seen")}, f"run/{slot}")
-        return kept
+        return snapshot_of(self)
 
     def restore(self, results: Sequence[Arrays], snapshot: Arrays) -> None:
         """Go on from what `results` and `snapshot` have returned; without a snapshot, all bins have ended."""
-        for arrays in results:
-            if "bins" in arrays:
-                put_draws(self.draws, arrays)
-        if snapshot:
-            self._resume(snapshot)
-        else:
-            self.waiting.clear()
-            self.retired = self.bins.count
-        made = self.draws.stats.get("diverging", np.zeros((self.bins.count, 0, 0)))
-        self.divergent = made.sum(axis=(1, 2)).astype(int)
+        put_back(self, results, snapshot)
 
-    def _resume(self, snapshot: Arrays) -> None:
-        """Put every bin back to where it was."""
-        put_draws(self.draws, part_of(snapshot, "draws"))
-        waiting = set(snapshot["waiting"].tolist())
-        self.waiting = deque(run for run in self.waiting if run.bin in waiting)
-        self.retired, self.worst_rhat = int(snapshot["retired"]), float(snapshot["worst_rhat"])
-        for slot, arrays in numbered(snapshot, "run", snapshot["slots"]):
-            put_run(run := Run(0), arrays)
-            leaves = part_of(arrays, "estimate").values()
-            for whole, part in zip(jax.tree.leaves(self.estimates), leaves, strict=True):
-                whole[run.bin] = part
-            if seen := list(part_of(arrays, "seen").values()):
-                self.seen[run.bin] = seen
-            self.runs[slot] = run
-            numbers = np.arange(self.schedule.chains)
-            self.slots.put(slot, self._chains(np.full(numbers.size, run.bin), run.step, numbers))
-        self.slots.resume(tree_of(snapshot, "states", self.slots.states[0]), snapshot["fresh"])
+
+def _progress(scheduler: Scheduler, seconds: float) -> Progress:
+    """The progress after this number of seconds."""
+    wanted, bins = scheduler.schedule.draws, scheduler.bins.count
+    made = [run.made - scheduler.schedule.warmup for run in scheduler.runs if run is not None]
+    draws = [int(np.clip(count, 0, wanted)) for count in made]
+    share = (scheduler.retired + sum(draws) / wanted) / bins
+    return Progress(
+        "sample",
+        bins,
+        bins_done=scheduler.retired,
+        draws_done=min(draws, default=wanted),
+        draws=wanted,
+        worst_rhat=scheduler.worst_rhat,
+        divergences=int(scheduler.divergent.sum()),
+        seconds_left=seconds * (1.0 / share - 1.0) if share > 0 else float("nan"),
+        share=share,
+    )
+
+
+def snapshot_of(scheduler: Scheduler) -> Arrays:
+    """What the bins of a scheduler that wait or have a slot need to go on."""
+    runs = {slot: run for slot, run in enumerate(scheduler.runs) if run is not None}
+    at_work = np.array([run.bin for run in runs.values()], int)
+    kept = {
+        "waiting": np.array([run.bin for run in scheduler.waiting], int),
+        "slots": np.array(list(runs), int),
+        "fresh": scheduler.slots.fresh.copy(),
+        "retired": np.array(scheduler.retired),
+        "worst_rhat": np.array(scheduler.worst_rhat),
+        **as_part(of_draws(scheduler.draws, at_work[scheduler.draws.done[at_work] > 0]), "draws"),
+        **of_tree(gather(scheduler.slots.states), "states"),
+    }
+    for slot, run in runs.items():
+        estimate = jax.tree.map(lambda array, bin=run.bin: array[bin], scheduler.estimates)
+        seen = [np.concatenate(scheduler.seen[run.bin])] if run.bin in scheduler.seen else []
+        kept |= as_part({**of_run(run), **of_tree(estimate, "estimate"), **of_tree(seen, "seen")}, f"run/{slot}")
+    return kept
+
+
+def put_back(scheduler: Scheduler, results: Sequence[Arrays], snapshot: Arrays) -> None:
+    """Put every bin back to where it was."""
+    for arrays in results:
+        if "bins" in arrays:
+            put_draws(scheduler.draws, arrays)
+    if snapshot:
+        _put_at_work(scheduler, snapshot)
+    else:
+        scheduler.waiting.clear()
+        scheduler.retired = scheduler.bins.count
+    diverging = scheduler.draws.stats.get("diverging", np.zeros((scheduler.bins.count, 0, 0)))
+    scheduler.divergent = diverging.sum(axis=(1, 2)).astype(int)
+
+
+def _put_at_work(scheduler: Scheduler, snapshot: Arrays) -> None:
+    """Put the bins back that wait or have a slot."""
+    put_draws(scheduler.draws, part_of(snapshot, "draws"))
+    waiting = set(snapshot["waiting"].tolist())
+    scheduler.waiting = deque(run for run in scheduler.waiting if run.bin in waiting)
+    scheduler.retired, scheduler.worst_rhat = int(snapshot["retired"]), float(snapshot["worst_rhat"])
+    for slot, arrays in numbered(snapshot, "run", snapshot["slots"]):
+        put_run(run := Run(0), arrays)
+        leaves = part_of(arrays, "estimate").values()
+        for whole, part in zip(jax.tree.leaves(scheduler.estimates), leaves, strict=True):
+            whole[run.bin] = part
+        if seen := list(part_of(arrays, "seen").values()):
+            scheduler.seen[run.bin] = seen
+        scheduler.runs[slot] = run
+        scheduler.slots.put(slot, scheduler.chains_of(run))
+    scheduler.slots.resume(tree_of(snapshot, "states", scheduler.slots.states[0]), snapshot["fresh"])
