@@ -119,8 +119,11 @@ class Scheduler:
         self.seen: dict[int, list[np.ndarray]] = {}  # of each escalated bin: earlier points and draws z
         self.draws = Draws.none_of(bins.count)
         self.divergent = np.zeros(bins.count, int)  # kept draws of each bin
-        self.retired, self.worst_rhat = 0, 1.0
-        self.ended: list[int] = []  # bins whose draws are not in the journal yet
+        self.retired, self.worst_rhat, self.ended = (
+            0,
+            1.0,
+            list[int](),
+        )  # the last: bins the journal has no draws of yet
 
     def _chains(self, bin: Int[np.ndarray, " chain"], step: int, number: Int[np.ndarray, " chain"]) -> Chain:
         """The inputs of the chains with these numbers, of these bins, at one escalation step."""
