@@ -102,7 +102,7 @@ class Slots:
 
 class Scheduler:
     """The bins of a dataset while they are sampled: those that wait, those that have a slot, and the draws of those
-    that were assessed."""
+    that were assessed. `ended` are those whose draws are not in the journal yet."""
 
     steps = STEPS
 
@@ -119,11 +119,7 @@ class Scheduler:
         self.seen: dict[int, list[np.ndarray]] = {}  # of each escalated bin: earlier points and draws z
         self.draws = Draws.none_of(bins.count)
         self.divergent = np.zeros(bins.count, int)  # kept draws of each bin
-        self.retired, self.worst_rhat, self.ended = (
-            0,
-            1.0,
-            list[int](),
-        )  # the last: bins the journal has no draws of yet
+        self.retired, self.worst_rhat, self.ended = 0, 1.0, list[int]()
 
     def _chains(self, bin: Int[np.ndarray, " chain"], step: int, number: Int[np.ndarray, " chain"]) -> Chain:
         """The inputs of the chains with these numbers, of these bins, at one escalation step."""
