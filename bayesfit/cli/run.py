@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayesfit.cli.app import DONE, FAILED, INTERRUPTED, NONE_OK, WRONG_USE, app, start_jax
+from bayesfit.cli.app import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    NONE_OK,
+    WRONG_USE,
+    CpuDevices,
+    Device,
+    MemoryFraction,
+    app,
+    hardware_options,
+    start,
+)
 from bayesfit.cli.show_result import draw, print_paths, print_result, print_understood
 from bayesfit.compute.errors import BayesfitError, SettingsError
 
@@ -20,6 +32,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def run(
+    context: typer.Context,
     files: Annotated[list[Path], typer.Argument(help="Files of correlation data; each is recognised by its content.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results, one NAME.nc a file.")],
     model: Annotated[str | None, typer.Option(help="Model by name, or the path of a model file.")] = None,
@@ -36,6 +49,9 @@ def run(
     advise: Annotated[
         bool, typer.Option("--advise", help="Also fit as the result advises, into NAME_advised.nc, and report both.")
     ] = False,
+    device: Device = None,
+    memory_fraction: MemoryFraction = None,
+    cpu_devices: CpuDevices = None,
 ) -> None:
     """Fit files and save a posterior with a verdict on every bin.
 
@@ -44,11 +60,13 @@ def run(
     """
     from bayesfit.modelling.settings import load_settings
 
-    settings = load_settings(config, set_ or (), model=model, noise=noise, pipeline=pipeline, together=together)
+    here, environment = hardware_options(context)
+    given = {"model": model, "noise": noise, "pipeline": pipeline, "together": together, **here}
+    settings = load_settings(config, set_ or (), environment, **given)
     if output.suffix == ".nc" and not output.is_dir():
         remedy = f"Write -o {output.with_suffix('')}"
         raise SettingsError("is the folder in which each file has its NAME.nc", file=output, field="-o", remedy=remedy)
-    start_jax()
+    start(settings)
     from bayesfit.cli.steps import one_output, outputs, own_measurements
 
     _check_names(settings)
