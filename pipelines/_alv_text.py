@@ -48,7 +48,9 @@ def block_of(lines: list[str], name: str, path: Path) -> Float[np.ndarray, "lag 
     Raises:
         InputError: a row is damaged, or the file ends before the empty line that ends the correlation.
     """
-    start = next(number for number, line in enumerate(lines, 1) if line.strip().startswith(f'"{name}'))
+    start = next((number for number, line in enumerate(lines, 1) if line.strip().startswith(f'"{name}')), None)
+    if start is None:
+        raise InputError("there is no such block", file=path, field=name)
     titles = re.findall(r'"([^"]*)"', lines[start]) if lines[start : start + 1] and '"Lag' in lines[start] else []
     first = start + bool(titles)
     rows: list[list[float]] = []

@@ -12,6 +12,8 @@ from bayesfit.pipelines._grid import COMMENT, Grid, is_number
 
 ERRORS = re.compile(r"(?:.*[ _-])?(?:g2)?[ _-]?(?:err(?:or)?s?|sigma|std|uncertaint(?:y|ies))", re.IGNORECASE)
 
+MOST_CELLS = 5_000_000  # a thousand bins of a thousand delays are a million
+
 
 def is_workbook(path: Path) -> bool:
     """Whether a file is a zip archive that holds a workbook."""
@@ -61,14 +63,29 @@ def _sheets(path: Path) -> list[Grid]:
     except ImportError as error:
         remedy = 'Install it with pip install "bayesfit[excel]", or save the sheet as CSV'
         raise InputError("an Excel workbook needs openpyxl", file=path, remedy=remedy) from error
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # those about what a workbook holds besides cells
-        values = load_workbook(path, data_only=True)
-        if _has_formulas(path):
-            formulas = load_workbook(path)
-            for sheet in values.worksheets:
-                _check_formulas(path, sheet, formulas[sheet.title])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those about what a workbook holds besides cells
+            values = load_workbook(path, data_only=True)
+            _check_sizes(path, values)
+            if _has_formulas(path):
+                formulas = load_workbook(path)
+                for sheet in values.worksheets:
+                    _check_formulas(path, sheet, formulas[sheet.title])
+    except InputError:
+        raise
+    except Exception as error:  # openpyxl, zipfile and the parser of XML fail with any type
+        raise InputError(f"is a workbook that cannot be read ({error})", file=path, remedy="Save it again") from error
     return [_grid(path, sheet) for sheet in values.worksheets]
+
+
+def _check_sizes(path: Path, workbook: Any) -> None:
+    """Refuse a sheet with something so far from its first cell that all the cells between would fill the memory."""
+    for sheet in workbook.worksheets:
+        if sheet.max_row * sheet.max_column > MOST_CELLS:
+            last = f"{sheet.max_row} rows by {sheet.max_column} columns"
+            remedy = "Delete what stands far from the table"
+            raise InputError(f"sheet {sheet.title!r} is of {last}", file=path, field="sheet", remedy=remedy)
 
 
 def _has_formulas(path: Path) -> bool:

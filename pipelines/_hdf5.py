@@ -1,7 +1,13 @@
-"""Careful reading of HDF5 files: scalars of any shape, messages that name the dataset, no array larger than memory."""
+"""Careful reading of HDF5 files: scalars of any shape, messages that name the dataset, no array larger than memory, and
+nothing from other files, of which the hash of this one says nothing."""
 
+import math
+import mmap
 import os
 import re
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +18,9 @@ from jaxtyping import Float, Num
 from bayesfit import InputError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+HEAP = b"GCOL\x01\0\0\0"  # where strings of any length are kept
+MOST_STRINGS = 100_000
+ELSEWHERE = "is in another file"
 Points = Float[np.ndarray, "bin tau"]
 
 COPIES = 16  # float64 arrays of the size of g2 that reading, checking and sorting hold at once, with room to spare
@@ -31,10 +40,72 @@ def missing_in(path: Path, needed: tuple[str, ...]) -> str | None:
             if raw.read(8) != SIGNATURE:
                 return "not HDF5"
         with h5py.File(path, "r") as file:
-            absent = [name for name in needed if name not in file]
-            return f"no {absent[0]}" if absent else None
+            for name in needed:
+                if leads_elsewhere(file, name):
+                    return f"{name} {ELSEWHERE}"
+                if name not in file:
+                    return f"no {name}"
+            return None
     except Exception as error:  # a damaged file can fail anywhere in the library, with any type
         return f"HDF5 that cannot be opened ({(str(error) or 'unknown fault').splitlines()[0][:100]})"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator["Reader"]:
+    """An HDF5 file, open for reading.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    if not _heaps_are_sound(path):
+        raise InputError("is damaged HDF5 (a heap of strings)", file=path, remedy="Copy it again")
+    try:
+        with h5py.File(path, "r") as file:
+            yield Reader(file, path)
+    except InputError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, MemoryError) as error:  # whatever h5py fails with
+        raise InputError(f"is HDF5 that cannot be read ({error})", file=path, remedy="Is it damaged?") from error
+
+
+def leads_elsewhere(file: h5py.File, name: str, most: int = 16) -> bool:
+    """Whether a path in a file leads into another one, or through too many links. It is not followed there."""
+    parts = name.strip("/").split("/")
+    for count in range(1, len(parts) + 1):
+        link = file.get("/".join(parts[:count]), getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            return True
+        if isinstance(link, h5py.SoftLink):
+            before = [] if link.path.startswith("/") else parts[: count - 1]
+            return not most or leads_elsewhere(file, "/".join([*before, link.path, *parts[count:]]), most - 1)
+    return False
+
+
+def _heaps_are_sound(path: Path) -> bool:
+    """Whether every heap of strings can be walked through. HDF5 itself would walk for ever in one where an object has
+    the size 0."""
+    with path.open("rb") as raw, mmap.mmap(raw.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        place = content.find(HEAP)
+        while place >= 0:
+            if not _can_be_walked(content, place):
+                return False
+            place = content.find(HEAP, place + len(HEAP))
+    return True
+
+
+def _can_be_walked(content: mmap.mmap, place: int) -> bool:
+    """Whether the objects of the heap at this place follow each other up to its end."""
+    if place + 16 > len(content):
+        return False
+    end = place + struct.unpack_from("<Q", content, place + 8)[0]
+    place += 16
+    while place + 16 <= min(end, len(content)):
+        index, size = struct.unpack_from("<H6xQ", content, place)
+        step = size if index == 0 else 16 + (size + 7) // 8 * 8
+        if step < 16:
+            return False
+        place += step
+    return place <= end <= len(content)
 
 
 class Reader:
@@ -44,8 +115,8 @@ class Reader:
         self.file, self.path = file, path
 
     def has(self, name: str) -> bool:
-        """Whether there is a dataset of that name."""
-        return isinstance(self.file.get(name), h5py.Dataset)
+        """Whether there is a dataset of that name in this file."""
+        return not leads_elsewhere(self.file, name) and isinstance(self.file.get(name), h5py.Dataset)
 
     def array(self, name: str) -> Num[np.ndarray, "*any"]:
         """A dataset of real numbers, unchanged.
@@ -62,14 +133,17 @@ class Reader:
             raise InputError(f"cannot be read ({error})", file=self.path, field=name) from error
 
     def _dataset(self, name: str) -> h5py.Dataset:
-        """A dataset that is not empty and fits in memory."""
-        found = self.file.get(name)
+        """A dataset of this file that is not empty and fits in memory."""
+        found = None if leads_elsewhere(self.file, name) else self.file.get(name)
         if not isinstance(found, h5py.Dataset):
             problem = "the dataset is missing" if found is None else "is a group, expected a dataset"
             raise InputError(problem, file=self.path, field=name)
+        if found.external or found.is_virtual:
+            raise InputError(ELSEWHERE, file=self.path, field=name, remedy="Copy the data into one file")
         if not found.size:
             raise InputError(f"is empty, shape {found.shape or ()}", file=self.path, field=name)
-        if found.size * 8 * COPIES > _memory():
+        largest = max(found.size, math.prod(found.chunks or ())) * max(found.dtype.itemsize, 8)
+        if largest * COPIES > _memory():
             raise InputError(
                 f"shape {found.shape} would not fit in memory", file=self.path, field=name, remedy="Is it corrupt?"
             )
@@ -128,7 +202,12 @@ class Reader:
 
     def strings(self, name: str) -> list[str]:
         """A dataset of strings, empty where it is missing."""
-        return [_decoded(value) for value in np.ravel(self._dataset(name)[()])] if self.has(name) else []
+        if not self.has(name):
+            return []
+        found = self._dataset(name)
+        if found.size > MOST_STRINGS:
+            raise InputError(f"holds {found.size} strings, expected a few", file=self.path, field=name)
+        return [_decoded(value) for value in np.ravel(found[()])]
 
 
 def text(value: object) -> str:

@@ -5,6 +5,7 @@ The angle is the whole angle between the beam and the direction of the detector.
 X-rays many call it 2 theta, so there `theta` is refused unless the settings name its column.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,7 @@ def check_optics(given: Mapping[str, object]) -> None:
     for name, value in given.items():
         if name not in KNOWN:
             raise SettingsError("unknown setting", field=f"optics.{name}", remedy=nearest(name, KNOWN))
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
             raise SettingsError(f"got {value!r}, expected a number above 0", field=f"optics.{name}")
 
 

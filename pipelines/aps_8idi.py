@@ -12,13 +12,12 @@ Amplitudes  X-rays see contrasts of a few percent to a half, on a baseline near 
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
 from bayesfit.pipelines._counting import Maps, numbers_of
-from bayesfit.pipelines._hdf5 import Reader, missing_in, per_angstrom
+from bayesfit.pipelines._hdf5 import Reader, missing_in, opened, per_angstrom
 from bayesfit.pipelines._quantities import relaxation
 
 CURRENT = ("xpcs/multitau/normalized_g2", "xpcs/multitau/normalized_g2_err", "xpcs/multitau/delay_list")
@@ -35,9 +34,9 @@ def recognise(path: Path) -> str | None:
 
 
 def read(path: Path) -> xr.Dataset:
-    with h5py.File(path, "r") as file:
+    with opened(path) as reader:
         layout, collect = ("current", _current) if missing_in(path, CURRENT) is None else ("older", _older)
-        arrays, notes = collect(Reader(file, path))
+        arrays, notes = collect(reader)
         units = {
             "layout": f"APS 8-ID, {layout} layout",
             "tau_unit": arrays.pop("tau_unit"),

@@ -10,13 +10,12 @@ Amplitudes  X-rays see contrasts of a few percent to a half, on a baseline near 
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
 from bayesfit.pipelines._counting import Maps, numbers_of
-from bayesfit.pipelines._hdf5 import Reader, missing_in, per_angstrom, text
+from bayesfit.pipelines._hdf5 import Reader, missing_in, opened, per_angstrom, text
 from bayesfit.pipelines._quantities import relaxation
 
 NEEDED = ("entry/data/g2", "entry/data/g2_derr", "entry/data/delay_difference")
@@ -36,10 +35,9 @@ def recognise(path: Path) -> str | None:
 
 
 def read(path: Path) -> xr.Dataset:
-    with h5py.File(path, "r") as file:
-        reader = Reader(file, path)
+    with opened(path) as reader:
         tau, tau_unit = _delays(reader)
-        bins_first = text(file[NEEDED[0]].attrs.get("storage_mode")) == "one_array_q_first"
+        bins_first = text(reader.file[NEEDED[0]].attrs.get("storage_mode")) == "one_array_q_first"
         g2, g2_err = reader.pair(NEEDED[0], NEEDED[1], tau.size, bins_first)
         q, q_unit = _list(reader, "dynamic_q_list", len(g2))
         phi, _ = _list(reader, "dynamic_phi_list", len(g2))

@@ -40,7 +40,7 @@ def recognise(path: Path) -> str | None:
         else:
             with path.open("rb") as file:
                 text = decoded(file.read(HEAD))
-    except (OSError, zipfile.BadZipFile) as error:
+    except Exception as error:  # a damaged archive fails with any type
         return f"cannot be opened ({error})"
     return None if text and TITLES.search(tidy(text)) else "no heading of a Zetasizer's correlogram"
 

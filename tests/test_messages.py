@@ -17,6 +17,7 @@ import pytest
 import bayesfit
 from bayesfit import Model, ModelError, ResultError, SettingsError
 from bayesfit.api import fit as _fit
+from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.posterior.prepare import prepare
 from bayesfit.posterior.trial import check_model
 from bayesfit.result.plots import plot_law
@@ -404,3 +405,15 @@ def test_every_warning_of_bayesfit_is_one_that_the_command_line_prints():
                 found += 1
                 assert "BayesfitWarning" in map(ast.unparse, node.args), f"{path.name}, line {node.lineno}"
     assert found
+
+
+def test_errors_that_python_ignores_do_not_reach_the_screen(capsys):
+    """h5netcdf raises one when it discards a file that it could not open."""
+
+    class Broken:
+        def __del__(self):
+            raise AttributeError("never begun")
+
+    with own_warnings_as_lines():
+        Broken()
+    assert capsys.readouterr().err == ""

@@ -14,7 +14,7 @@ import xarray as xr
 from bayesfit.compute.programs import makers
 from bayesfit.modelling.model import Model
 from bayesfit.modelling.model_choice import source_of
-from bayesfit.modelling.settings import FitSettings, RunSettings
+from bayesfit.modelling.settings import HARDWARE, FitSettings, RunSettings
 from bayesfit.posterior.prepare import Problem
 from bayesfit.result.files import content_hash
 
@@ -35,8 +35,9 @@ def made_of(curves: xr.Dataset, problem: Problem, settings: FitSettings, across:
 
 
 def made_of_files(datasets: Sequence[xr.Dataset], model: Model, settings: RunSettings) -> str:
-    """One hash of what files hold and what is to be made of them."""
-    return _hash([hash_of(data) for data in datasets], source_text(model), settings.model_dump_json(), makers())
+    """One hash of what files hold and what is to be made of them. What it is computed on is among the `makers`."""
+    asked = settings.model_dump_json(exclude=set(HARDWARE))
+    return _hash([hash_of(data) for data in datasets], source_text(model), asked, makers())
 
 
 def hash_of(curves: xr.Dataset) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from bayesfit.cli.app import app, start_jax
+from bayesfit.cli.app import CpuDevices, Device, MemoryFraction, app, hardware_of, start
 from bayesfit.cli.show_result import draw, print_law, print_paths
 
 LAW_SETTINGS = ("scatter", "verdicts", "priors", "fixed", "draws", "chains", "seed", "model")
@@ -15,6 +15,7 @@ LAW_SETTINGS = ("scatter", "verdicts", "priors", "fixed", "draws", "chains", "se
 
 @app.command()
 def law(
+    context: typer.Context,
     result: Annotated[Path, typer.Argument(help="A saved result.")],
     name: Annotated[str, typer.Argument(metavar="LAW", help="diffusion, diffusion_extrapolated, power_law, ...")],
     parameter: Annotated[str, typer.Option(help="The sampled parameter that follows the law.")] = "rate",
@@ -24,13 +25,16 @@ def law(
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also save the law's posterior.")] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Also draw the law over q; the ending says how.")] = None,
+    device: Device = None,
+    memory_fraction: MemoryFraction = None,
+    cpu_devices: CpuDevices = None,
 ) -> None:
     """Fit a law in q to the bins of a saved result that are ok: its parameters with 95 % intervals; of a series one
     for each dataset."""
     from bayesfit.modelling.settings import assigned
 
     settings = assigned(set_ or ())
-    start_jax()
+    start(hardware_of(context))
     from bayesfit.api.law import law as fit_law
     from bayesfit.result.files import check_ending, load, refuse_own_input, save
     from bayesfit.result.pictures import check_picture

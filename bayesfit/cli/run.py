@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayesfit.cli.app import BY_SIGNAL, DONE, FAILED, INTERRUPTED, WRONG_USE, app, start_jax
+from bayesfit.cli.app import (
+    BY_SIGNAL,
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    WRONG_USE,
+    CpuDevices,
+    Device,
+    MemoryFraction,
+    app,
+    hardware_options,
+    start,
+)
 from bayesfit.cli.fit_job import Wishes, fit_job, read_job
 from bayesfit.cli.jobs import Job, Shard, found_files, jobs_of
 from bayesfit.cli.status import Status
@@ -29,6 +41,7 @@ GRACE = 3.0  # seconds to the end of the chunk of work that is under way
 
 @app.command()
 def run(
+    context: typer.Context,
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -56,6 +69,9 @@ def run(
     shard: Annotated[
         str | None, typer.Option(help="The share of one of several machines: i/N, with i from 1 to N.")
     ] = None,
+    device: Device = None,
+    memory_fraction: MemoryFraction = None,
+    cpu_devices: CpuDevices = None,
 ) -> None:
     """Fit files and save a posterior with a verdict on every bin.
 
@@ -66,8 +82,10 @@ def run(
     """
     from bayesfit.modelling.settings import load_settings
 
-    settings = load_settings(config, set_ or (), model=model, noise=noise, pipeline=pipeline, together=together)
-    start_jax()
+    here, environment = hardware_options(context)
+    given = {"model": model, "noise": noise, "pipeline": pipeline, "together": together, **here}
+    settings = load_settings(config, set_ or (), environment, **given)
+    start(settings)
     _check_names(settings)
     jobs, share = _jobs(files, output, settings), Shard.parse(shard)
     wishes = Wishes(plot, advise, fresh, brief=len(jobs) > FEW)

@@ -16,15 +16,21 @@ from bayesfit.compute.errors import BayesfitWarning
 
 @contextmanager
 def own_warnings_as_lines() -> Iterator[None]:
-    """Print each of bayesfit's own warnings as one line on standard error. Warnings and logs of libraries are not
-    shown, since a user can do nothing about them. With PYTHONWARNINGS=default, all are shown as Python shows them."""
+    """Print each of bayesfit's own warnings as one line on standard error. Warnings and logs of libraries, and errors
+    that Python itself ignores, are not shown, since a user can do nothing about them. With PYTHONWARNINGS=default, all
+    are shown as Python shows them."""
+    before = sys.unraisablehook
     with warnings.catch_warnings():
         if not sys.warnoptions:
+            sys.unraisablehook = lambda found: None
             logging.getLogger().addHandler(logging.NullHandler())  # otherwise Python prints logs that have no handler
             warnings.simplefilter("ignore")
             warnings.simplefilter("always", BayesfitWarning)
             warnings.showwarning = _print_own
-        yield
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
 
 
 def _print_own(

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+LONGEST = 600  # characters of a problem; what is longer repeats something that a user gave
 PACKAGE = str(Path(__file__).parents[1])
 
 
@@ -31,6 +32,8 @@ class BayesfitError(Exception):
         place = [str(file)] if file is not None else []
         place += [field] if field is not None else []
         place += [f"bin {bin}"] if bin is not None else []
+        if len(problem) > LONGEST:
+            problem = f"{problem[: LONGEST // 2]} ... {problem[-LONGEST // 4 :]}"
         text = ": ".join([*place, problem])
         super().__init__(" ".join(f"{text}. {remedy}".split()) if remedy else " ".join(text.split()))
 

@@ -10,8 +10,8 @@ from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_path
 
 
-def readable(path: str | Path) -> Path:
-    """The path of a regular file with something in it; never waits on a pipe.
+def readable(path: str | Path, field: str | None = None) -> Path:
+    """The path of a regular file with something in it; never waits on a pipe. Messages name the `field`.
 
     Raises:
         InputError: it is missing, no regular file, or empty.
@@ -23,17 +23,17 @@ def readable(path: str | Path) -> Path:
     except FileNotFoundError as error:
         why = "the link points nowhere" if Path(path).is_symlink() else "no such file"
         remedy = "No file matches this pattern" if set("*?[") & set(str(path)) else None
-        raise InputError(why, file=path, remedy=remedy) from error
+        raise InputError(why, file=path, field=field, remedy=remedy) from error
     except OSError as error:
-        raise InputError(str(error.strerror or error).lower(), file=path) from error
+        raise InputError(str(error.strerror or error).lower(), file=path, field=field) from error
     except (ValueError, RuntimeError) as error:  # a null byte, an unknown home
-        raise InputError(str(error).lower(), file=repr(str(path))) from error
+        raise InputError(str(error).lower(), file=repr(str(path)), field=field) from error
     if not stat.S_ISREG(status.st_mode):
         if path.is_dir():
-            raise InputError("is a folder", file=path, remedy=f"Give the files in it: {path / '*'}")
-        raise InputError("is not a regular file", file=path)
+            raise InputError("is a folder", file=path, field=field, remedy=f"Give the files in it: {path / '*'}")
+        raise InputError("is not a regular file", file=path, field=field)
     if status.st_size == 0:
-        raise InputError("is empty", file=path)
+        raise InputError("is empty", file=path, field=field)
     return path
 
 

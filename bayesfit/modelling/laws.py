@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError, SettingsError, nearest
 from bayesfit.compute.kinds import in_words
+from bayesfit.modelling.file_checks import readable
 from bayesfit.modelling.law import Law as Law
 from bayesfit.modelling.mistakes import mistake
 from bayesfit.modelling.options import call
@@ -44,7 +45,7 @@ def get_law(spec: Any) -> Law:
     if name.endswith(".py"):
         if options:
             raise SettingsError(f"a law of your own has no option {min(options)!r}", field="law", file=name)
-        return get_law(_of_file(Path(name).expanduser()))
+        return get_law(_of_file(readable(name, "law")))
     if name not in LAWS:
         raise SettingsError(f"unknown law {name!r}", field="law", remedy=nearest(name, LAWS))
     law = call(LAWS[name], options, f"law {name!r}", "Give (q, values)")
@@ -60,7 +61,7 @@ def _of_file(path: Path) -> Any:
         exec(compile(path.read_bytes(), str(path), "exec"), names)
     except OSError as error:
         raise InputError(str(error.strerror or error).lower(), file=path, field="law") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SettingsError(f"fails when run: {type(error).__name__}: {error}", file=path, field="law") from error
     if not (isinstance(names.get("law"), Law) or callable(names.get("law"))):
         raise SettingsError("holds no law", file=path, field="law", remedy="Add `law = bayesfit.Law(...)`")

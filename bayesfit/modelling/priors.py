@@ -116,7 +116,7 @@ def _from_text(text: str, field: str) -> tuple[str, dict[str, Any]]:
             raise wrong
         given = [ast.literal_eval(argument) for argument in call.args]
         named = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two from deep nesting
         raise wrong from error
     names = _names(call.func.id, field)
     doubled = len(named) < len(call.keywords) or set(named) & set(names[: len(given)])

@@ -31,6 +31,7 @@ Integer = Annotated[int, BeforeValidator(_plain_integer)]
 RENAMED = {"sample": "specimen", "carry": "sequential_prior"}  # former names of settings, and the current ones
 TOGETHER = ("together", "names", "sequential_prior", "level")  # settings of several files as one
 READING = ("skip_first", "tau_min", "tau_max", "columns", "units", "layout", "sheet", "optics")  # of reading a file
+HARDWARE = ("device", "memory_fraction", "cpu_devices")  # of what is computed on
 Delay = Annotated[float, Field(ge=0)] | list[Annotated[float, Field(ge=0)]]  # one, or one per bin; has unit s
 
 
@@ -60,7 +61,15 @@ class FitSettings(Strict):
     method: Literal["nuts", "svi"] = "nuts"
 
 
-class RunSettings(FitSettings):
+class HardwareSettings(Strict):
+    """What the command line computes on. They are chosen before JAX starts, so they are none of `bayesfit.fit`."""
+
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    cpu_devices: Annotated[Integer, Field(ge=1, le=1024)] | None = None
+
+
+class RunSettings(HardwareSettings, FitSettings):
     """All settings of a run; the keys of a TOML file."""
 
     model: str | dict[str, Any] | None = None
@@ -85,7 +94,7 @@ class RunSettings(FitSettings):
     @property
     def for_fit(self) -> dict[str, Any]:
         """The keyword arguments of `bayesfit.fit`, the model aside."""
-        return self.model_dump(exclude={"model", "pipeline", "specimen", *READING, *TOGETHER})
+        return self.model_dump(exclude={"model", "pipeline", "specimen", *READING, *TOGETHER, *HARDWARE})
 
     @property
     def for_read(self) -> dict[str, Any]:
@@ -108,13 +117,18 @@ def _explained(error: ValidationError, kind: type[BaseModel]) -> SettingsError:
     return SettingsError(f"{first['msg'][0].lower()}{first['msg'][1:]}, got {first['input']!r}", field=field)
 
 
-def load_settings(path: Path | None = None, assignments: Iterable[str] = (), **given: Any) -> RunSettings:
-    """Settings of a run: a TOML file, overridden by `key=value` assignments, overridden by what is given.
+def load_settings(
+    path: Path | None = None,
+    assignments: Iterable[str] = (),
+    defaults: Mapping[str, Any] | None = None,
+    **given: Any,
+) -> RunSettings:
+    """Settings of a run: defaults, overridden by a TOML file, by `key=value` assignments, and by what is given.
 
     Raises:
         SettingsError: the file cannot be read, a key is unknown or doubled, or a value is impossible.
     """
-    table = _toml(path) if path is not None else {}
+    table = {**(defaults or {}), **(_toml(path) if path is not None else {})}
     table = _with_current_names(assigned(assignments, table))
     given = {key: value for key, value in given.items() if value is not None}
     if "model" in given:

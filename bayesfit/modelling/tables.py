@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError
+from bayesfit.modelling.file_checks import readable
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ def _source(given: Any, field: str) -> tuple[str | None, str, tuple[np.ndarray, 
     file, sha256 = (str(given), "") if isinstance(given, str | Path) else (None, "")
     try:
         if file is not None:
-            content = Path(file).expanduser().read_bytes()
+            content = readable(file, field).read_bytes()
             return file, hashlib.sha256(content).hexdigest(), _columns(content.decode())
         if isinstance(given, Table):
             given = given.plain
@@ -77,6 +78,8 @@ def _source(given: Any, field: str) -> tuple[str | None, str, tuple[np.ndarray, 
         return file, sha256, tuple(np.asarray(column, float) for column in given)
     except OSError as error:
         raise InputError((error.strerror or str(error)).lower(), file=file, field=field) from error
+    except InputError:
+        raise
     except KeyError as error:
         raise InputError(f"{error} is missing", field=field, remedy="Give x and values") from error
     except (TypeError, ValueError) as error:
