@@ -18,7 +18,7 @@ from bayesfit.compute.errors import SettingsError
 from bayesfit.modelling.settings import load_settings
 
 DATA = Path(__file__).parent.parent / "data" / "aps_8idi_sim.hdf"
-QUICK = ["--noise", "scaled", "--set", "draws=100"]
+QUICK = ["--noise", "scaled", "--set", "draws=300"]
 
 
 def bayesfit_command(*arguments, **environment):
@@ -85,5 +85,5 @@ def test_the_library_reads_no_variable_of_the_command_line(simulated):
     with pytest.MonkeyPatch.context() as patch:
         for name in ("DEVICE", "MEMORY_FRACTION", "CPU_DEVICES"):
             patch.setenv(f"BAYESFIT_{name}", "nonsense")
-        result = bayesfit.fit(simulated[0].isel(q_bin=[0]), "single_exponential", noise="stated", draws=100)
+        result = bayesfit.fit(simulated[0].isel(q_bin=[0]), "single_exponential", noise="stated", draws=300)
     assert result["diagnostics"].verdict.values[0]

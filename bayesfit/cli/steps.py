@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from bayesfit.data.average import average
 from bayesfit.data.copies import copies
 from bayesfit.data.stack import same_bins, stack
 from bayesfit.modelling.model_choice import get_model
+from bayesfit.modelling.options import without_folders
 from bayesfit.modelling.reading import read
 from bayesfit.modelling.registry import get_pipeline, list_pipelines
 from bayesfit.modelling.settings import RunSettings
@@ -69,7 +71,8 @@ def fit_files(
         for left_behind in output.parent.glob(f".{output.name}.*.part"):
             left_behind.unlink(missing_ok=True)
         result = _fitted(datasets, model, settings, report)
-        result.attrs["run_settings"], result.attrs["run_sha256"] = settings.model_dump_json(), made
+        asked = without_folders(settings.model_dump(mode="json"))
+        result.attrs["run_settings"], result.attrs["run_sha256"] = json.dumps(asked), made
         return _saved(result, Path(datasets[0].attrs["file"]), output, settings), False
 
 

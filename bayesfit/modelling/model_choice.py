@@ -54,6 +54,20 @@ def source_of(model: Model) -> str:
     return str(getattr(module, "__file__", None) or getattr(model.program, "__globals__", {}).get("__file__", ""))
 
 
+def source_hash(model: Model) -> str:
+    """The SHA-256 of the file in which a model was defined, "" where there is none."""
+    path = Path(source_of(model))
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def loaded_model(sha256: str, options: Mapping[str, Any]) -> Model | None:
+    """The model of a file with this hash, if this process has already run it; no file is run."""
+    for (path, known), module in _LOADED.items():
+        if known == sha256:
+            return _model_from(module, options, f"model {Path(path).stem!r}", Path(path))
+    return None
+
+
 def _model_from(source: Any, options: Mapping[str, Any], field: str, file: Path | None = None) -> Model:
     """The `model` of a module, or what its `make` makes of options; or the model that an entry point stands for."""
     model = getattr(source, "model", None) if isinstance(source, ModuleType) else source

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,3 +37,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return value if isinstance(value, str | int | float) or value is None else str(value)
+
+
+def without_folders(value: Any) -> Any:
+    """A plain value in which the name of a file stands instead of each absolute path, for results that others read."""
+    if isinstance(value, Mapping):
+        return {name: without_folders(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(item) for item in value]
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value

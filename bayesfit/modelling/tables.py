@@ -27,8 +27,13 @@ class Table:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The table as lists and text, which JSON can hold and `read_table` takes."""
-        return {"x": self.x.tolist(), "values": self.values.tolist(), "file": self.file, "sha256": self.sha256}
+        """The table as lists and text, which JSON can hold and `read_table` takes; of its file the name alone."""
+        return {"x": self.x.tolist(), "values": self.values.tolist(), "file": self.name, "sha256": self.sha256}
+
+    @property
+    def name(self) -> str:
+        """The name of the file, without its folder."""
+        return Path(self.file).name
 
 
 def read_table(given: Any, field: str = "table", columns: tuple[str, str] = ("x", "value"), least: int = 4) -> Table:

@@ -18,7 +18,8 @@ from jaxtyping import Array, Float, Int
 
 from bayesfit.compute.errors import BayesfitError, SettingsError
 from bayesfit.modelling.model import Model
-from bayesfit.modelling.model_choice import get_model, source_of
+from bayesfit.modelling.model_choice import get_model, loaded_model, source_of
+from bayesfit.modelling.registry import list_models
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.prepare import Problem, prepare
 
@@ -133,16 +134,18 @@ def _one_of_bins(value: Any, places: list[int]) -> Any:
 
 def _model_of(attrs: Mapping[str, Any], model: Any) -> Model:
     """The fitted model, made with the options that the result states: the one that is given; else the installed one of
-    its name, if it is the same; else the one in its file."""
+    its name, if it is the same; else one of the same source that this process has run before. A result never says
+    which file is run: that would let whoever wrote it run code."""
     if model is not None:
         found = get_model(model)
         if found.name != attrs["model"]:
             raise SettingsError(f"is {found.name!r}, but {attrs['model']!r} was fitted", field="model")
         return found
-    source, options = Path(attrs.get("model_source", "")), json.loads(attrs.get("model_options", "{}"))
-    try:
+    source, options = Path(attrs.get("model_source", "")).name, json.loads(attrs.get("model_options", "{}"))
+    if (known := loaded_model(str(attrs.get("model_sha256", "")), options)) is not None:
+        return known
+    if attrs["model"] in list_models():
         found = get_model({**options, "name": attrs["model"]})
-    except SettingsError:
-        return get_model({**options, "name": source})
-    same = Path(source_of(found)).parts[-2:] == source.parts[-2:] and found.formula == attrs["model_formula"]
-    return found if same else get_model({**options, "name": source})
+        if Path(source_of(found)).name == source and found.formula == attrs["model_formula"]:
+            return found
+    raise SettingsError(f"{attrs['model']!r} was defined in {source}, which is not at hand", field="model")

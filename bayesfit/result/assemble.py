@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from jaxtyping import Float
 from bayesfit.data import describe as _describe
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.diagnose.verdict import Verdict
-from bayesfit.modelling.model_choice import source_of
+from bayesfit.modelling.model_choice import source_hash, source_of
+from bayesfit.modelling.options import without_folders
 from bayesfit.modelling.settings import FitSettings, as_text
 from bayesfit.posterior.prepare import Problem
 from bayesfit.result.diagnostics import diagnostics_of, of_all_bins, of_dataset
@@ -34,6 +36,7 @@ OF_THE_INPUT = ("file", "sha256", "understood")  # attributes of the data that r
 def assemble(outcome: Outcome, problem: Problem, curves: xr.Dataset) -> xr.DataTree:
     """The result of a fit, from the outcome in those bins of `problem` and `curves` that have enough points."""
     places, count = problem.usable, len(problem.points)
+    curves = curves.assign_attrs(file=Path(curves.attrs.get("file", "")).name)  # folders are the user's own
     values = values_of(outcome)
     own = parameters_of(outcome.problem, values)
     parameters = in_all_bins(own, places, count)
@@ -132,11 +135,12 @@ def _attributes(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> 
         "inference_library": "numpyro",
         "model": model.name,
         "model_formula": model.formula,
-        "model_source": source_of(model),
-        "model_options": json.dumps(model.options),
+        "model_source": Path(source_of(model)).name,
+        "model_sha256": source_hash(model),
+        "model_options": json.dumps(without_folders(model.options)),
         "convention": CONVENTION,
         "understood": "\n".join(_describe.describe(curves)),
-        "input_file": curves.attrs.get("file", ""),
+        "input_file": curves.attrs["file"],
         "input_sha256": curves.attrs.get("sha256", ""),
         "settings": as_text(settings),
         "seed": settings.seed,
