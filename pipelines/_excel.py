@@ -8,6 +8,7 @@ from typing import Any
 
 from bayesfit import InputError, SettingsError
 from bayesfit.compute.errors import nearest
+from bayesfit.compute.memory import check_unpacked
 from bayesfit.pipelines._grid import COMMENT, Grid, is_number
 
 ERRORS = re.compile(r"(?:.*[ _-])?(?:g2)?[ _-]?(?:err(?:or)?s?|sigma|std|uncertaint(?:y|ies))", re.IGNORECASE)
@@ -66,6 +67,7 @@ def _sheets(path: Path) -> list[Grid]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # those about what a workbook holds besides cells
+            check_unpacked(path)
             values = load_workbook(path, data_only=True)
             _check_sizes(path, values)
             if _has_formulas(path):

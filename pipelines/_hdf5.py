@@ -3,7 +3,6 @@ nothing from other files, of which the hash of this one says nothing."""
 
 import math
 import mmap
-import os
 import re
 import struct
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Num
 
 from bayesfit import InputError
+from bayesfit.compute.memory import COPIES, memory
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 HEAP = b"GCOL\x01\0\0\0"  # where strings of any length are kept
@@ -23,7 +23,6 @@ MOST_STRINGS = 100_000
 ELSEWHERE = "is in another file"
 Points = Float[np.ndarray, "bin tau"]
 
-COPIES = 16  # float64 arrays of the size of g2 that reading, checking and sorting hold at once, with room to spare
 PER_ANGSTROM = {  # factor to 1/angstrom, by the length in the unit of q
     r"pm|picomet(er|re)s?": 1e2,
     r"nm|nanomet(er|re)s?": 1e-1,
@@ -143,7 +142,7 @@ class Reader:
         if not found.size:
             raise InputError(f"is empty, shape {found.shape or ()}", file=self.path, field=name)
         largest = max(found.size, math.prod(found.chunks or ())) * max(found.dtype.itemsize, 8)
-        if largest * COPIES > _memory():
+        if largest * COPIES > memory():
             raise InputError(
                 f"shape {found.shape} would not fit in memory", file=self.path, field=name, remedy="Is it corrupt?"
             )
@@ -232,11 +231,3 @@ def per_angstrom(units: str) -> tuple[float, str]:
     if re.search(r"angstrom|å|\ba\b", units.lower()):
         return 1.0, "1/angstrom"
     return 1.0, f"1/angstrom, assumed: the file says {units!r}" if units.strip() else "1/angstrom, assumed: not stated"
-
-
-def _memory() -> float:
-    """Memory of the machine in bytes; 8 GiB if the system does not tell."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return 8.0 * 2**30

@@ -9,6 +9,7 @@ import numpy as np
 
 from bayesfit import InputError, SettingsError
 from bayesfit.compute.errors import nearest
+from bayesfit.compute.memory import check_unpacked
 from bayesfit.pipelines._grid import Grid
 from bayesfit.pipelines._headings import Heading, understand
 from bayesfit.pipelines._sheet import WORDS, Reading
@@ -67,8 +68,12 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     """
     try:
         with path.open("rb") as file:
+            if is_archive(path):
+                check_unpacked(path)
             loaded = np.load(file, allow_pickle=False)
             arrays = {"": loaded} if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+    except InputError:
+        raise
     except Exception as error:  # a damaged header fails with any type
         if not isinstance(error, ValueError) or ("pickle" not in str(error) and "Object" not in str(error)):
             raise InputError(f"is cut or damaged ({error})", file=path, remedy="Copy it again") from error

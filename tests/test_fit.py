@@ -135,7 +135,8 @@ def test_a_stop_keeps_what_was_sampled(simulated):
 def test_signals_are_the_callers(simulated):
     """Ctrl-C raises, as anywhere in Python, and SIGTERM does what the caller has said."""
     asked = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    terminate = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background may ignore it
 
     def tell(progress):
         os.kill(os.getpid(), signal.SIGTERM if progress.stage == "estimate" else signal.SIGINT)
@@ -144,7 +145,8 @@ def test_signals_are_the_callers(simulated):
         with pytest.raises(KeyboardInterrupt):
             bayesfit.fit(simulated[0].isel(q_bin=[0, 1]), progress=lambda p: p.stage == "point estimate" or tell(p))
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGINT, interrupt)
     assert set(asked) == {signal.SIGTERM}
     with pytest.raises(bayesfit.SettingsError, match="on_interrupt"):
         bayesfit.fit(simulated[0], on_interrupt="stop")

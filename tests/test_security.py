@@ -2,8 +2,12 @@
 
 import json
 import shutil
+import tracemalloc
+import zipfile
+from functools import partial
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -133,3 +137,55 @@ def test_names_inside_files_do_not_say_where_results_are_written(place):
     assert sorted(path.name for path in (place / "out").iterdir()) == ["scan.nc"]
     assert json.loads(result.attrs["run_settings"])["draws"] == 300
     assert isinstance(result, xr.DataTree)
+
+
+HUGE = (10**5, 10**5, 10)  # 800 GB of float64
+
+
+def _huge_hdf5(path):
+    shutil.copy(ROOT / "data" / "aps_8idi_sim.hdf", path)
+    with h5py.File(path, "r+") as file:
+        del file["xpcs/multitau/normalized_g2"]
+        file.create_dataset("xpcs/multitau/normalized_g2", HUGE, float, chunks=(64, 64, 1), fillvalue=1.0)
+
+
+def _huge_archive(path, member):
+    """A gigabyte or more for each kilobyte, as its directory states it; nothing so large is written."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("xl/workbook.xml", "")
+        with archive.open(member, "w", force_zip64=True) as file:
+            file.write(b"\0" * 10**6)
+        archive.infolist()[-1].file_size = 10**12
+
+
+def _huge_array(path):
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": HUGE})
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("huge.hdf", _huge_hdf5),
+        ("huge.npy", _huge_array),
+        ("huge.npz", partial(_huge_archive, member="g2.npy")),
+        ("huge.xlsx", partial(_huge_archive, member="xl/worksheets/sheet1.xml")),
+    ],
+)
+def test_a_declared_size_that_does_not_fit_is_refused_before_it_is_allocated(tmp_path, name, make):
+    make(tmp_path / name)
+    tracemalloc.start()
+    with pytest.raises(BayesfitError) as refused:
+        bayesfit.read(tmp_path / name)
+    assert name in str(refused.value)
+    assert tracemalloc.get_traced_memory()[1] < 1e8
+    tracemalloc.stop()
+
+
+def test_a_result_that_declares_too_much_is_refused_before_it_is_allocated(tmp_path, fitted):
+    bayesfit.save(fitted, tmp_path / "fit.nc")
+    with h5py.File(tmp_path / "fit.nc", "r+") as file:
+        del file["posterior/rate"]
+        file.create_dataset("posterior/rate", HUGE, float, chunks=(64, 64, 1))
+    with pytest.raises(BayesfitError, match="would not fit in memory"):
+        bayesfit.load(tmp_path / "fit.nc")

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int, Shaped
 from bayesfit.compute.errors import ResultError, nearest
 from bayesfit.compute.kinds import expect_result
 from bayesfit.data.stack import joined_delays, spread
+from bayesfit.result.files import OF_ATTRIBUTES, OF_CONTENT
 
 ORDER = ("chain", "draw", "dataset", "q_bin", "tau")
 STEPS = "steps"
@@ -140,7 +141,8 @@ def one_dataset(result: xr.DataTree, dataset: str | float) -> xr.DataTree:
         path = array.attrs["group"]
         for place in (path, "posterior", "sample_stats") if path == "/" else (path,):
             tree[place].attrs[str(key)] = array.item()
-    tree.attrs.pop("content_sha256", None)
+    for of_whole in (OF_CONTENT, OF_ATTRIBUTES):
+        tree.attrs.pop(of_whole, None)
     return tree
 
 

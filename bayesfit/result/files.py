@@ -12,9 +12,10 @@ import xarray as xr
 
 from bayesfit.compute.errors import ResultError, SettingsError
 from bayesfit.compute.kinds import Kind, expect_path, expect_result
+from bayesfit.compute.memory import memory
 from bayesfit.compute.single_precision import as_stored
 
-OF_ATTRIBUTES = "attributes_sha256"  # the attribute of the root that states the hash of all others; not in old files
+OF_CONTENT, OF_ATTRIBUTES = "content_sha256", "attributes_sha256"  # hashes that a file states; old ones the first alone
 COMPRESSED = {"zlib": True, "complevel": 4}
 RENAMED = {  # variables and dimensions of older saved results, and their names today
     "jumped": "independence_accepted",
@@ -69,7 +70,7 @@ def save(result: xr.DataTree, path: str | Path) -> Path:
         expect_result(result, "fit", remedies={**datasets, "path": "Write bayesfit.save(result, path)"})
     path = check_ending(path, "path").expanduser()
     small = xr.DataTree.from_dict({node.path: _single(node.to_dataset(inherit=False)) for node in result.subtree})
-    small.attrs["content_sha256"] = content_hash(small)
+    small.attrs[OF_CONTENT] = content_hash(small)
     small.attrs[OF_ATTRIBUTES] = attributes_hash(small)
     try:
         _write(small, path)
@@ -109,10 +110,14 @@ def load(path: str | Path) -> xr.DataTree:
         raise ResultError("no such file", file=path)
     try:
         with xr.open_datatree(path, engine="h5netcdf") as opened:
+            if sum(node.nbytes for node in opened.subtree) > memory():
+                raise ResultError("would not fit in memory", file=path, remedy="Is it corrupt? Run the fit again")
             result = opened.load()
+    except ResultError:
+        raise
     except Exception as error:  # h5py, h5netcdf and xarray raise errors of their own on a damaged file
         raise ResultError(f"cannot be read as a result ({error})", file=path, remedy="Run the fit again") from error
-    stated = result.attrs.get("content_sha256")
+    stated = result.attrs.get(OF_CONTENT)
     if stated is None or "posterior" not in result.children:
         raise ResultError("is not a result of bayesfit", file=path)
     if stated != content_hash(result) or result.attrs.get(OF_ATTRIBUTES) not in (None, attributes_hash(result)):
