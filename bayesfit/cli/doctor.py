@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from bayesfit.cli.app import DONE, FAILED, CpuDevices, Device, MemoryFraction, app, hardware_of, start
+from bayesfit.cli.app import DONE, FAILED, app
+from bayesfit.cli.options import CpuDevices, Device, MemoryFraction, hardware_of, start
 
 
 @app.command()

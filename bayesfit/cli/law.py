@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from bayesfit.cli.app import CpuDevices, Device, MemoryFraction, app, hardware_of, start
+from bayesfit.cli.app import app
+from bayesfit.cli.options import CpuDevices, Device, MemoryFraction, hardware_of, start
 from bayesfit.cli.show_result import draw, print_law, print_paths
 
 LAW_SETTINGS = ("scatter", "verdicts", "priors", "fixed", "draws", "chains", "seed", "model")

@@ -11,21 +11,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayesfit.cli.app import (
-    BY_SIGNAL,
-    DONE,
-    FAILED,
-    INTERRUPTED,
-    WRONG_USE,
+from bayesfit.cli.app import BY_SIGNAL, DONE, FAILED, INTERRUPTED, WRONG_USE, app
+from bayesfit.cli.fit_job import Wishes, fit_job, read_job
+from bayesfit.cli.jobs import Job, Shard, found_files, jobs_of
+from bayesfit.cli.options import (
+    Assignments,
+    Config,
     CpuDevices,
     Device,
     MemoryFraction,
-    app,
-    hardware_options,
+    ModelName,
+    Noise,
+    Output,
+    Pipeline,
+    Plot,
+    settings_of,
     start,
 )
-from bayesfit.cli.fit_job import Wishes, fit_job, read_job
-from bayesfit.cli.jobs import Job, Shard, found_files, jobs_of
 from bayesfit.cli.status import Status
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.progress_bar import progress_bar
@@ -48,18 +50,16 @@ def run(
             metavar="FILE|FOLDER|PATTERN...", help="Files of correlation data; each is recognised by its content."
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the results, one NAME.nc a file.")],
-    model: Annotated[str | None, typer.Option(help="Model by name, or the path of a model file.")] = None,
-    noise: Annotated[str | None, typer.Option(help="Noise model by name, or auto.")] = None,
-    pipeline: Annotated[str | None, typer.Option(help="Pipeline by name, instead of recognising the file.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings in TOML.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated (fixed.beta=1).")
-    ] = None,
+    output: Output,
+    model: ModelName = None,
+    noise: Noise = None,
+    pipeline: Pipeline = None,
+    config: Config = None,
+    set_: Assignments = None,
     together: Annotated[
         str | None, typer.Option(help="Several files as one result: average, stack, average_stack or series.")
     ] = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Also draw NAME.png beside each result.")] = False,
+    plot: Plot = False,
     advise: Annotated[
         bool, typer.Option("--advise", help="Also fit as the result advises, into NAME_advised.nc, and report both.")
     ] = False,
@@ -80,11 +80,7 @@ def run(
     Exit code: 0 all files done; 1 a file failed; 2 wrong use or settings; 3 done, but some file has no bin that is ok;
     130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by a hang-up (what was done is kept).
     """
-    from bayesfit.modelling.settings import load_settings
-
-    here, environment = hardware_options(context)
-    given = {"model": model, "noise": noise, "pipeline": pipeline, "together": together, **here}
-    settings = load_settings(config, set_ or (), environment, **given)
+    settings = settings_of(context)
     start(settings)
     _check_names(settings)
     jobs, share = _jobs(files, output, settings), Shard.parse(shard)

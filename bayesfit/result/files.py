@@ -109,7 +109,7 @@ def load(path: str | Path) -> xr.DataTree:
     if not path.is_file():
         raise ResultError("no such file", file=path)
     try:
-        with xr.open_datatree(path, engine="h5netcdf") as opened:
+        with xr.open_datatree(path, engine="h5netcdf", phony_dims="sort") as opened:
             if sum(node.nbytes for node in opened.subtree) > memory():
                 raise ResultError("would not fit in memory", file=path, remedy="Is it corrupt? Run the fit again")
             result = opened.load()

@@ -1,0 +1,74 @@
+"""Options that several commands have, what they ask for, and the start of JAX as they ask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from bayesfit.modelling.settings import HardwareSettings, RunSettings
+
+Output = Annotated[Path, typer.Option("-o", "--output", help="Folder for the results, one NAME.nc a file.")]
+ModelName = Annotated[str | None, typer.Option("--model", help="Model by name, or the path of a model file.")]
+Noise = Annotated[str | None, typer.Option("--noise", help="Noise model by name, or auto.")]
+Pipeline = Annotated[str | None, typer.Option("--pipeline", help="Pipeline by name, instead of recognising the file.")]
+Config = Annotated[Path | None, typer.Option("--config", help="Settings in TOML.")]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated (fixed.beta=1).")
+]
+Plot = Annotated[bool, typer.Option("--plot", help="Also draw NAME.png beside each result.")]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", envvar="BAYESFIT_DEVICE", help="auto, cpu or gpu (if there is none, the CPU)."),
+]
+MemoryFraction = Annotated[
+    float | None,
+    typer.Option("--memory-fraction", envvar="BAYESFIT_MEMORY_FRACTION", help="Share of a GPU's memory to take."),
+]
+CpuDevices = Annotated[
+    int | None,
+    typer.Option("--cpu-devices", envvar="BAYESFIT_CPU_DEVICES", help="Devices to divide the CPU into; one a core."),
+]
+
+
+NAMED = ("model", "noise", "pipeline", "together")  # settings that have an option of their own
+
+
+def settings_of(context: typer.Context) -> RunSettings:
+    """The settings of a run: options override `--set`, which overrides the file, which overrides the environment."""
+    from bayesfit.modelling.settings import load_settings
+
+    asked = context.params
+    here, environment = hardware_options(context)
+    given = {name: asked[name] for name in NAMED if name in asked}
+    return load_settings(asked["config"], asked["set_"] or (), environment, **given, **here)
+
+
+def hardware_options(context: typer.Context) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of the hardware that stand on the command line, and those that only the environment states."""
+    from bayesfit.modelling.settings import HARDWARE
+
+    given = {name: context.params[name] for name in HARDWARE if context.params[name] is not None}
+    sources = {name: context.get_parameter_source(name) for name in given}
+    here = {name for name, source in sources.items() if source is None or source.name != "ENVIRONMENT"}
+    return {n: v for n, v in given.items() if n in here}, {n: v for n, v in given.items() if n not in here}
+
+
+def hardware_of(context: typer.Context) -> HardwareSettings:
+    """What to compute on, for commands without settings of a run."""
+    from bayesfit.modelling.settings import HardwareSettings
+
+    here, environment = hardware_options(context)
+    return HardwareSettings(**{**environment, **here})
+
+
+def start(settings: HardwareSettings) -> None:
+    """Start JAX as the settings say, before anything else does."""
+    import gc
+
+    gc.set_threshold(200_000, 50, 50)  # imports and tracing make many small objects that live on
+    from bayesfit.compute.hardware import Hardware, start_jax
+
+    start_jax(Hardware(settings.device, settings.memory_fraction, settings.cpu_devices))
