@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from bayesfit.cli.jobs import Job
+from bayesfit.compute.errors import warn
+from bayesfit.compute.whole_files import clear_parts, write_whole
 
 WAITING, FITTING, FINISHED, FAILED, INTERRUPTED = "waiting", "fitting", "finished", "failed", "interrupted"
 WIDTH = 160  # characters of a table that goes to a file
@@ -26,7 +27,8 @@ class Status:
             job.name: {"state": WAITING, "result": job.output.name, "bins": None, "verdicts": {}, "seconds": None}
             for job in jobs
         }
-        self.started = time.monotonic()
+        self.started, self.writable = time.monotonic(), True
+        clear_parts(self.path)
         self._write()
 
     def begin(self, job: Job) -> None:
@@ -47,7 +49,16 @@ class Status:
     def _write(self) -> None:
         states = [row["state"] for row in self.jobs.values()]
         counts = {state: states.count(state) for state in (WAITING, FITTING, FINISHED, FAILED, INTERRUPTED)}
-        _replace(self.path, json.dumps({"files": len(states), **counts, "jobs": self.jobs}, indent=1) + "\n")
+        self._replace(self.path, json.dumps({"files": len(states), **counts, "jobs": self.jobs}, indent=1) + "\n")
+
+    def _replace(self, path: Path, text: str) -> None:
+        """Write one of the two files; where that is not possible, say so once, and go on without them."""
+        try:
+            if self.writable:
+                write_whole(path, text.encode())
+        except OSError as error:
+            self.writable = False
+            warn(f"{path}: the state of this run cannot be written: {error.strerror}")
 
     def print(self) -> None:
         """Print the table of all jobs, and write it as CSV."""
@@ -66,7 +77,7 @@ class Status:
         Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
         text = io.StringIO()
         csv.writer(text).writerows([heads, *rows])
-        _replace(self.table, text.getvalue())
+        self._replace(self.table, text.getvalue())
 
 
 def _ok_first(verdict: str) -> tuple[bool, str]:
@@ -79,10 +90,3 @@ def _counts(row: dict[str, Any], verdicts: list[str]) -> list[int | None]:
 
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(text)
-    os.replace(temporary, path)

@@ -13,9 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
-import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +25,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bayesfit.compute.errors import InputError, SettingsError
+from bayesfit.compute.whole_files import write_whole
 from bayesfit.compute.work import Stop
 
 EVERY = 2.0  # seconds, about, between two times of writing
@@ -255,17 +254,7 @@ def _write(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     content = io.BytesIO()
     np.savez(content, **dict(arrays))  # type: ignore[arg-type]
     raw = content.getvalue()
-    _replace(path, hashlib.sha256(raw).digest() + raw)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole, wait until the disk has it, and only then give it its name."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_whole(path, hashlib.sha256(raw).digest() + raw)
 
 
 def _read(path: Path) -> Arrays | None:

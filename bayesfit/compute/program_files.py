@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bayesfit.compute.errors import warn
+from bayesfit.compute.whole_files import write_whole
 
 HASH, HASHED = "sha256", 32  # bytes
 MOST_KEPT = 200  # files; the oldest are deleted first
@@ -63,15 +64,14 @@ def read(name: str) -> Kept | None:
 
 
 def write(name: str, program: Kept) -> None:
-    """Keep a program under this name. It is written to a temporary file and then renamed, so that no other process
-    reads half of it. Without permission to write, nothing is kept."""
+    """Keep a program under this name. Without permission to write, nothing is kept."""
     where = folder()
     try:
         if where is None or (secret := _made_secret(where)) is None:
             return
         head = json.dumps({"name": name, "made": description(program.made), "used": program.used})
         content = head.encode() + b"\n" + program.code
-        _replace(where / name, hmac.digest(secret, content, HASH) + content)
+        write_whole(where / name, hmac.digest(secret, content, HASH) + content, private=True)
         kept = sorted(where.glob("[!.]*"), key=lambda path: path.stat().st_mtime)
         for old in kept[:-MOST_KEPT]:
             old.unlink(missing_ok=True)
@@ -127,13 +127,6 @@ def _is_private(where: Path) -> bool:
 def _refuse(path: Path, why: str) -> None:
     """Warn, once, that compiled programs are neither read nor kept."""
     warn(f"{path}: {why}, so no compiled programs are taken from or kept there. Make it yours alone (chmod go-rwx)")
-
-
-def _replace(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    os.replace(temporary, path)
 
 
 def description(made: PyTree) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from bayesfit.compute.errors import ResultError, SettingsError
 from bayesfit.compute.kinds import Kind, expect_path, expect_result
 from bayesfit.compute.memory import memory
 from bayesfit.compute.single_precision import as_stored
+from bayesfit.compute.whole_files import write_whole
 
 OF_CONTENT, OF_ATTRIBUTES = "content_sha256", "attributes_sha256"  # hashes that a file states; old ones the first alone
 COMPRESSED = {"zlib": True, "complevel": 4}
@@ -73,29 +72,20 @@ def save(result: xr.DataTree, path: str | Path) -> Path:
     small.attrs[OF_CONTENT] = content_hash(small)
     small.attrs[OF_ATTRIBUTES] = attributes_hash(small)
     try:
-        _write(small, path)
+        write_whole(path, _content(small))
     except (OSError, TypeError, ValueError) as error:
         raise ResultError(f"cannot be written: {getattr(error, 'strerror', None) or error}", file=path) from error
     return path
 
 
-def _write(result: xr.DataTree, path: Path) -> None:
-    """Write a file beside the path, wait until the disk has it, and only then give it its name."""
+def _content(result: xr.DataTree) -> memoryview:
+    """The bytes of the file. They are made in memory, since HDF5 may crash the program where a disk is full."""
     encoding = {
         node.path: {name: COMPRESSED for name, v in node.data_vars.items() if v.dtype.kind in "fiub" and v.ndim}
         for node in result.subtree
         if node.data_vars
     }
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    try:
-        result.to_netcdf(temporary, engine="h5netcdf", encoding=encoding)
-        _sync(temporary)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-        _sync(path.parent)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    return result.to_netcdf(None, engine="h5netcdf", encoding=encoding)
 
 
 def load(path: str | Path) -> xr.DataTree:
@@ -184,17 +174,3 @@ def _single(dataset: xr.Dataset) -> xr.Dataset:
     """The dataset with data variables in the precision in which they are saved; coordinates stay in theirs."""
     stored = {name: as_stored(array.values) for name, array in dataset.data_vars.items() if array.dtype == np.float64}
     return dataset.assign({name: dataset[name].copy(data=values) for name, values in stored.items()})
-
-
-def _sync(path: str | Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bayesfit.compute.errors import ResultError, SettingsError
 from bayesfit.compute.kinds import expect_path
+from bayesfit.compute.whole_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,8 +42,11 @@ def written(figure: Figure, path: str | Path | None) -> Figure:
         ResultError: it cannot be written.
     """
     if path is not None:
+        path = Path(path).expanduser()
+        content = io.BytesIO()
+        figure.savefig(content, dpi=RESOLUTION, format=path.suffix.lower().removeprefix("."))
         try:
-            figure.savefig(Path(path).expanduser(), dpi=RESOLUTION)
+            write_whole(path, content.getbuffer())
         except OSError as error:
             raise ResultError(f"cannot be drawn: {error.strerror or error}", file=path) from error
     return figure
