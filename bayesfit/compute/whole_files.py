@@ -9,7 +9,7 @@ from pathlib import Path
 PART = ".part"  # ending of a file that is being written
 
 
-def write_whole(path: Path, content: bytes | memoryview, private: bool = False) -> None:
+def write_whole(path: Path, content: bytes, private: bool = False) -> None:
     """Write a file beside the path, wait until the disk has it, and only then give it its name. Others may read it, as
     far as the user lets them, unless it is `private`.
 

@@ -78,14 +78,15 @@ def save(result: xr.DataTree, path: str | Path) -> Path:
     return path
 
 
-def _content(result: xr.DataTree) -> memoryview:
+def _content(result: xr.DataTree) -> bytes:
     """The bytes of the file. They are made in memory, since HDF5 may crash the program where a disk is full."""
     encoding = {
         node.path: {name: COMPRESSED for name, v in node.data_vars.items() if v.dtype.kind in "fiub" and v.ndim}
         for node in result.subtree
         if node.data_vars
     }
-    return result.to_netcdf(None, engine="h5netcdf", encoding=encoding)
+    with result.to_netcdf(None, engine="h5netcdf", encoding=encoding) as content:
+        return bytes(content)
 
 
 def load(path: str | Path) -> xr.DataTree:

@@ -46,7 +46,7 @@ def written(figure: Figure, path: str | Path | None) -> Figure:
         content = io.BytesIO()
         figure.savefig(content, dpi=RESOLUTION, format=path.suffix.lower().removeprefix("."))
         try:
-            write_whole(path, content.getbuffer())
+            write_whole(path, content.getvalue())
         except OSError as error:
             raise ResultError(f"cannot be drawn: {error.strerror or error}", file=path) from error
     return figure
