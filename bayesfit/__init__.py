@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from bayesfit.api.compare import compare as compare
     from bayesfit.api.fit import fit as fit
     from bayesfit.api.fit import point_estimate as point_estimate
+    from bayesfit.api.fit_many import fit_many as fit_many
     from bayesfit.api.law import law as law
     from bayesfit.api.series import series as series
     from bayesfit.api.stokes_einstein import stokes_einstein as stokes_einstein
@@ -56,6 +57,7 @@ _HOMES = {
     "ResultError": "compute.errors",
     "SettingsError": "compute.errors",
     "fit": "api.fit",
+    "fit_many": "api.fit_many",
     "point_estimate": "api.fit",
     "Law": "modelling.law",
     "Model": "modelling.model",

@@ -41,7 +41,7 @@ from in_process import bayesfit as cli
 
 import bayesfit
 from bayesfit.api.automatic_noise import AUTO, first_noise
-from bayesfit.api.fit import _Choices, _prepared_together
+from bayesfit.api.stages import Choices, prepared_together
 from bayesfit.cli.run import _check_names
 from bayesfit.cli.steps import read_all
 from bayesfit.modelling.settings import FitSettings, load_settings
@@ -174,12 +174,12 @@ def _settings(path, rng):
         return "read", ""
     _check_names(settings)
     (data,) = read_all([path], settings)
-    choices = _Choices(settings.model or "single_exponential", settings.priors, settings.fixed, settings.across)
+    choices = Choices(settings.model or "single_exponential", settings.priors, settings.fixed, settings.across)
     fit = FitSettings(**{name: value for name, value in settings.for_fit.items() if name in FitSettings.model_fields})
     if fit.noise == AUTO:
         fit = fit.model_copy(update={"noise": first_noise(data, choices.model, choices.named).noise})
     with jax.enable_x64(True):
-        _prepared_together(data, choices, fit)
+        prepared_together(data, choices, fit)
     return "read", ""
 
 

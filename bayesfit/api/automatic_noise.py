@@ -4,22 +4,27 @@ where the residuals of all bins refute that, the noise model that they ask for."
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterable
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import xarray as xr
 
+from bayesfit.api.stages import Choices
 from bayesfit.compute.errors import InputError, warn
+from bayesfit.compute.kinds import expect_curves
 from bayesfit.data.counting import as_counted, missing_numbers
 from bayesfit.data.curves import by_bin
 from bayesfit.modelling.model_choice import get_model
 from bayesfit.modelling.noise import NOISES, SCALED
 from bayesfit.modelling.photons import PHOTONS
+from bayesfit.modelling.settings import FitSettings
 
 AUTO = "auto"
 MOST = 2  # noise models that are fitted after the first
 DESCRIBED = ("ok", "not_identified", "prior_conflict", "approximate")  # verdicts of bins that curve and noise describe
+
+Noises = Generator[FitSettings, xr.DataTree, xr.DataTree]
 
 
 class Choice(NamedTuple):
@@ -54,23 +59,40 @@ def first_noise(curves: xr.Dataset, model: Any, parameters: Iterable[str] = ()) 
     return Choice(PHOTONS.name, "the data state photons, pixels and frames")
 
 
-def with_own_noise(first: Choice, fit: Callable[[str], xr.DataTree]) -> xr.DataTree:
-    """The fit whose curve and noise describe most bins, of at most three: with the first choice, and with those that
-    the residuals of all bins ask for.
-
-    Args:
-        first: what to begin with.
-        fit: the fit with a noise model of this name.
+def noises(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> Noises:
+    """The settings of the fits that are to be made, one after the other, each of which is answered by its result: those
+    that are given, or with noise "auto" at most three, with the first choice and with the noise models that the
+    residuals of all bins ask for.
 
     Returns:
-        The result of the chosen fit. Its attribute `noise_tried` is a list in JSON of what was fitted: `noise`, `why`,
-        and `described`, the number of bins that curve and noise describe; `noise_chosen` says it in words.
+        The result whose curve and noise describe most bins. With noise "auto", its attribute `noise_tried` is a list in
+        JSON of what was fitted: `noise`, `why`, and `described`, the number of bins that curve and noise describe;
+        `noise_chosen` says it in words.
     """
+    expect_curves(curves)
+    if settings.noise != AUTO:
+        return (yield settings)
     tried: list[tuple[Choice, xr.DataTree]] = []
-    following: Choice | None = first
+    following: Choice | None = first_noise(curves, choices.model, choices.named)
     while following is not None and len(tried) <= MOST:
-        tried.append((following, fit(following.noise)))
-        following = _next(*tried[-1])
+        result = yield settings.model_copy(update={"noise": following.noise})
+        tried.append((following, result))
+        following = _next(following, result)
+    return _best(tried)
+
+
+def answered(asked: Noises, fit: Callable[[FitSettings], xr.DataTree]) -> xr.DataTree:
+    """The result of a fit, of whose settings `fit` makes whatever is asked for."""
+    settings = next(asked)
+    while True:
+        try:
+            settings = asked.send(fit(settings))
+        except StopIteration as end:
+            return cast(xr.DataTree, end.value)
+
+
+def _best(tried: list[tuple[Choice, xr.DataTree]]) -> xr.DataTree:
+    """The fit whose curve and noise describe most bins; it says what was tried."""
     described = [_described(result) for _, result in tried]
     best = int(np.argmax(described))
     result = tried[best][1]

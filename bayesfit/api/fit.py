@@ -1,42 +1,26 @@
-"""Fits curves: data and choices in, posteriors with verdicts out. `_run` composes the stages."""
+"""Fits curves: data and choices in, posteriors with verdicts out."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import xarray as xr
 
-from bayesfit.api import photon_fit
-from bayesfit.api.automatic_noise import AUTO, first_noise, with_own_noise
-from bayesfit.api.made_of import made_of
-from bayesfit.compute.devices import TRACING
+from bayesfit.api.automatic_noise import answered, noises
+from bayesfit.api.stages import Choices, begin, estimate_each, run
 from bayesfit.compute.errors import SettingsError
-from bayesfit.compute.journal import agree
-from bayesfit.compute.kinds import expect_curves
 from bayesfit.compute.progress_bar import progress_bar
-from bayesfit.compute.work import Report, heeded, stop_on
-from bayesfit.data.counting import as_counted
-from bayesfit.data.curves import by_bin
-from bayesfit.diagnose.outcome import Outcome
+from bayesfit.compute.work import Report, stop_on
 from bayesfit.modelling.model import Model
-from bayesfit.modelling.noise import get_noise
-from bayesfit.modelling.noise_model import Noise, without_approximation
 from bayesfit.modelling.settings import FitSettings
-from bayesfit.posterior.prepare import Problem, prepare
-from bayesfit.posterior.trial import check_density, check_model
-from bayesfit.result.assemble import assemble, least_squares_group
+from bayesfit.result.assemble import least_squares_group
 from bayesfit.result.on_request import check_groups
 from bayesfit.result.tree import bin_coordinates, in_all_bins
-from bayesfit.sample import least_squares, scheduler, starts
-from bayesfit.sample.target import BinTargets
-from bayesfit.sample.theory_points import theory_change
 
 
 def fit(
@@ -133,11 +117,9 @@ def fit(
         method=method,
     )
     check_groups(settings.include)
-    choices = _Choices(model, priors or {}, fixed or {}, across or {})
+    choices = Choices(model, priors or {}, fixed or {}, across or {})
     with at_work(progress, on_interrupt) as report:
-        if settings.noise == AUTO:
-            return _with_own_noise(curves, choices, settings, report)
-        return _run(curves, choices, settings, report)
+        return answered(noises(curves, choices, settings), lambda own: run(curves, choices, own, report))
 
 
 @contextmanager
@@ -181,108 +163,9 @@ def point_estimate(
         >>> bayesfit.point_estimate(data).rate.sizes["q_bin"]
         2
     """
-    settings = FitSettings(noise=noise, seed=seed)
-    expect_curves(curves)
-    if noise == AUTO:
-        noise = first_noise(curves, model, {**(priors or {}), **(fixed or {})}).noise
-        settings = settings.model_copy(update={"noise": noise})
+    choices = Choices(model, priors or {}, fixed or {}, {})
     with jax.enable_x64(True):
-        with TRACING:
-            problem = prepare(curves, model, settings.noise, priors, fixed)
-        curves = by_bin(curves)
-        outcome = _before(curves, problem, settings)
-        if outcome.bins:
-            own = outcome.problem
-            own, points = photon_fit.point_estimates(own, outcome.keys, lambda progress: None, heeded())
-            outcome = replace(outcome, problem=own, points=points)
-    group = in_all_bins(least_squares_group(outcome), problem.usable, len(problem.points))
-    return group.assign_coords(bin_coordinates(curves))
-
-
-class _Choices(NamedTuple):
-    """What a user chooses beside the settings: the model, priors and fixed values by parameter name, and how parameters
-    are pooled `across` bins."""
-
-    model: Any
-    priors: Mapping[str, Any]
-    fixed: Mapping[str, Any]
-    across: Mapping[str, Any]
-
-    @property
-    def named(self) -> set[str]:
-        """The parameters that the user chooses something of."""
-        return {*self.priors, *self.fixed, *self.across}
-
-
-def _with_own_noise(curves: xr.Dataset, choices: _Choices, settings: FitSettings, report: Report) -> xr.DataTree:
-    """The result with the noise model that suits the data."""
-    expect_curves(curves)
-    first = first_noise(curves, choices.model, choices.named)
-    return with_own_noise(
-        first, lambda noise: _run(curves, choices, settings.model_copy(update={"noise": noise}), report)
-    )
-
-
-def _run(curves: xr.Dataset, choices: _Choices, settings: FitSettings, report: Report) -> xr.DataTree:
-    """Prepare the data, fit the bins that have enough points, and put the result of all bins together."""
-    curves = as_counted(by_bin(curves)) if get_noise(settings.noise).counted else curves
-    if choices.across or settings.method != "nuts":
-        problem, stages = _prepared_together(curves, choices, settings)
-    else:
-        problem, stages = _prepared(curves, choices, get_noise(settings.noise)), _fit_each
-    curves = by_bin(curves)
-    agree(lambda: made_of(curves, problem, settings, choices.across))
-    before = _before(curves, problem, settings)
-    return assemble(stages(before, report) if before.bins else before, problem, curves)
-
-
-def _prepared(curves: xr.Dataset, choices: _Choices, noise: Noise) -> Problem:
-    with TRACING:
-        return prepare(curves, choices.model, noise, choices.priors, choices.fixed)
-
-
-def _prepared_together(
-    curves: xr.Dataset, choices: _Choices, settings: FitSettings
-) -> tuple[Problem, Callable[[Outcome, Report], Outcome]]:
-    """The problem of a joint fit, and how its bins are fitted: together, unless nothing is pooled."""
-    from bayesfit.api import joint_fit
-
-    joint_fit.check_included(settings.include)
-    pooled = joint_fit.Pooled.parse(by_bin(curves), choices.across, choices.priors, choices.fixed, settings.method)
-    priors, fixed = map(pooled.without_common, (choices.priors, choices.fixed))
-    noise = get_noise(settings.noise)
-    noise = without_approximation(noise) if pooled.poolings else noise
-    problem = _prepared(curves, choices._replace(priors=priors, fixed=fixed), noise)
-    pooled.check(problem)
-    return problem, partial(joint_fit.fit_together, pooled, problem.usable) if pooled.poolings else _fit_each
-
-
-def _before(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:
-    """The bins that have enough points, before they are fitted.
-
-    Raises:
-        ModelError: the user's model has no density there.
-    """
-    places = problem.usable
-    own = problem.of_bins(places)
-    check_model(own, own.usable)
-    return Outcome.before(curves.isel(q_bin=places), own, settings)
-
-
-def _fit_each(before: Outcome, report: Report) -> Outcome:
-    """Estimate and sample every bin by itself, while the programs of later stages compile in the background."""
-    problem, keys, chains = before.problem, before.keys, before.settings.chains
-    posterior, bins = problem.posterior, problem.bins
-    targets = BinTargets(posterior, bins, keys)
-    stop = heeded()
-    shapes = least_squares.start_compiling(posterior, bins)
-    scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
-    starts.start_compiling(posterior, bins, shapes)
-    problem, points = photon_fit.point_estimates(problem, keys, report, stop)
-    problem, estimates, unsettled = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
-    check_density(estimates.mode_potential, problem)
-    targets = BinTargets(posterior, problem.bins, keys)
-    draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
-    change = theory_change(problem, draws, unsettled)
-    found = replace(before, problem=problem, points=points, draws=draws, theory_change=change)
-    return replace(found, lowest_potential=estimates.mode_potential)
+        begun = begin(curves, choices, next(noises(curves, choices, FitSettings(noise=noise, seed=seed))))
+        outcome = estimate_each(begun.before)
+    group = in_all_bins(least_squares_group(outcome), begun.problem.usable, len(begun.problem.points))
+    return group.assign_coords(bin_coordinates(begun.curves))

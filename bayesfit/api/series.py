@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ from bayesfit.api.sequential_prior import check_sequential, priors_in_common, pr
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.journal import is_kept
-from bayesfit.compute.work import Report
+from bayesfit.compute.work import Report, reported_as
 from bayesfit.data.stack import check_agreement, check_same_bins, labels_of, oriented
 from bayesfit.modelling.noise import SCALED
 from bayesfit.posterior.pooling import parse_across
@@ -163,7 +162,7 @@ def _fitted(
                 priors, bins = step.priors_after(results[-1], widen)
             if results:
                 step.options["noise"] = json.loads(results[0].attrs["settings"])["noise"]
-            result = step.fit(priors, _named(report, str(label)))
+            result = step.fit(priors, reported_as(str(label), report))
         except KeyboardInterrupt:
             if not results or not partly:
                 raise
@@ -174,7 +173,3 @@ def _fitted(
         if "interrupted" in result["diagnostics"].verdict.values:
             break
     return results
-
-
-def _named(report: Report, label: str) -> Report:
-    return lambda progress: report(replace(progress, dataset=label))

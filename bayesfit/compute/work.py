@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -32,6 +32,11 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+
+
+def reported_as(name: str, report: Report) -> Report:
+    """Reports of work on the dataset, or datasets, of this name."""
+    return lambda progress: report(replace(progress, dataset=name))
 
 
 class Stop:

@@ -10,7 +10,7 @@ seen with probability exp(-E g2).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +58,17 @@ class Counting:
     def of_bins(self, places: Int[np.ndarray, " bin"]) -> Counting:
         """What was counted in these bins."""
         return replace(self, counts=self.counts[places], pixels=self.pixels[places])
+
+    def fits(self, other: Counting) -> bool:
+        """Whether all is equal but what differs from bin to bin."""
+        own, others = ((c.frames, c.repeats, c.frame_time, *c.lags, *c.summed) for c in (self, other))
+        return own == others
+
+    def and_(self, others: Sequence[Counting]) -> Counting:
+        """What was counted in these bins and in those of others, which must fit."""
+        every = [self, *others]
+        counts, pixels = (np.concatenate([getattr(c, name) for c in every]) for name in PER_BIN)
+        return replace(self, counts=counts, pixels=pixels)
 
     @property
     def pairs(self) -> Float[np.ndarray, "q_bin tau"]:

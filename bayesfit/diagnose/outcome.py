@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float, Shaped, UInt32
+from jaxtyping import Float, Int, Shaped, UInt32
 
+from bayesfit.compute.devices import take
 from bayesfit.compute.keys import bin_keys
 from bayesfit.data.dependence import Dependence
 from bayesfit.modelling.priors import Prior
@@ -67,6 +68,34 @@ class Outcome:
         """The outcome of these bins before anything is fitted."""
         keys = bin_keys(settings.seed, problem.identity)
         return cls(curves, problem, settings, keys, None, np.zeros(len(keys)), Draws.none_of(len(keys)))
+
+    def fits(self, other: Outcome) -> bool:
+        """Whether the bins of both can be fitted side by side."""
+        return self.settings == other.settings and self.problem.fits(other.problem)
+
+    def and_(self, others: Sequence[Outcome]) -> Outcome:
+        """These bins and those of other outcomes, which must fit, one after the other and before anything is fitted.
+        The curves are not those of all bins: only verdicts and results read them."""
+        return Outcome.before(self.curves, self.problem.and_([other.problem for other in others]), self.settings)
+
+    def split(self, befores: Sequence[Outcome]) -> list[Outcome]:
+        """The outcome in the bins of each of these, which were fitted side by side as this one."""
+        ends = np.cumsum([before.bins for before in befores])
+        places = [np.arange(end - before.bins, end) for before, end in zip(befores, ends, strict=True)]
+        return [self._in_bins(*each) for each in zip(places, befores, strict=True)]
+
+    def _in_bins(self, places: Int[np.ndarray, " chosen"], before: Outcome) -> Outcome:
+        """The outcome in the bins at these places, which are those of another outcome before they were fitted."""
+        own = replace(self.problem.of_bins(places), fixed=before.problem.fixed, priors=before.problem.priors)
+        change = self.theory_change
+        return replace(
+            before,
+            problem=own,
+            points=None if self.points is None else take(self.points, places),
+            lowest_potential=self.lowest_potential[places],
+            draws=self.draws.of_bins(places),
+            theory_change=None if change is None else change[places],
+        )
 
     @property
     def bins(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,6 +60,17 @@ class Prior:
         """The same prior for the bins at these places alone."""
         values = {name: value[places] if np.ndim(value) else value for name, value in self.values.items()}
         return replace(self, values=values, compared=None if self.compared is None else self.compared[places])
+
+    @classmethod
+    def of_all(cls, priors: Sequence[Prior], bins: Sequence[int]) -> Prior:
+        """One prior for the bins of several datasets, each with a prior of one family and so many bins."""
+        values = {name: joined([prior.values[name] for prior in priors], bins) for name in priors[0].values}
+        return cls(priors[0].family, values)
+
+
+def joined(values: Sequence[OfBins], bins: Sequence[int]) -> OfBins:
+    """The values in the bins of several datasets, one after the other, each given as one number or one per bin."""
+    return np.concatenate([np.broadcast_to(value, count) for value, count in zip(values, bins, strict=True)])
 
 
 class LogitNormal(dist.TransformedDistribution):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from bayesfit.modelling.model import AMPLITUDES, BASELINE, CONTRAST, Model, Para
 from bayesfit.modelling.model_choice import get_model
 from bayesfit.modelling.noise import get_noise
 from bayesfit.modelling.noise_model import Noise
-from bayesfit.modelling.priors import Prior, as_numbers, parse_prior
+from bayesfit.modelling.priors import Prior, as_numbers, joined, parse_prior
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.bin_layout import identity_of_bins, lay_out, oriented
 from bayesfit.posterior.bin_program import marginal_amplitudes, normal_amplitudes
@@ -83,6 +83,32 @@ class Problem:
             fixed={name: chosen(value) for name, value in self.fixed.items()},
             priors={name: prior.of_bins(places) for name, prior in self.priors.items()},
             counting=None if self.counting is None else self.counting.of_bins(places),
+        )
+
+    def fits(self, other: Problem) -> bool:
+        """Whether the bins of both can be fitted side by side: one compiled program serves them all."""
+        if self.posterior != other.posterior or self._shapes != other._shapes:
+            return False
+        if self.counting is None or other.counting is None:
+            return self.counting is other.counting
+        return self.counting.fits(other.counting)
+
+    @property
+    def _shapes(self) -> Any:
+        leaves, structure = jax.tree.flatten(self.bins)
+        return structure, [leaf.shape[1:] for leaf in leaves]
+
+    def and_(self, others: Sequence[Problem]) -> Problem:
+        """These bins and those of other problems, which must fit, one after the other."""
+        every = [self, *others]
+        counts = [len(problem.identity) for problem in every]
+        return replace(
+            self,
+            bins=jax.tree.map(lambda *arrays: np.concatenate(arrays), *(problem.bins for problem in every)),
+            identity=np.concatenate([problem.identity for problem in every]),
+            fixed={name: joined([problem.fixed[name] for problem in every], counts) for name in self.fixed},
+            priors={name: Prior.of_all([problem.priors[name] for problem in every], counts) for name in self.priors},
+            counting=self.counting and self.counting.and_([other.counting for other in others if other.counting]),
         )
 
 

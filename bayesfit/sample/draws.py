@@ -3,9 +3,10 @@ verdicts are based."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
@@ -82,6 +83,11 @@ class Draws:
         """The record of `bins` bins before anything is drawn."""
         done, thin, adaptations, depth = np.zeros((4, bins), int)
         return cls({}, {}, done, thin, adaptations, depth, np.full((bins, 3), np.nan))
+
+    def of_bins(self, places: Int[np.ndarray, " chosen"]) -> Draws:
+        """The draws of the bins at these places alone."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Draws(**jax.tree.map(lambda array: array[places], arrays))
 
     def put(self, bin: int, values: Arrays, stats: Arrays, draws: int) -> None:
         """Set the values and statistics (chain, draw) of one bin, in arrays that have room for `draws` per chain."""

@@ -1,0 +1,151 @@
+"""The stages of a fit: prepare the data, fit the bins that have enough points, put the result of all bins together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import xarray as xr
+
+from bayesfit.api import photon_fit
+from bayesfit.api.made_of import made_of
+from bayesfit.compute.devices import TRACING
+from bayesfit.compute.journal import agree
+from bayesfit.compute.work import Report, heeded
+from bayesfit.data.counting import as_counted
+from bayesfit.data.curves import by_bin
+from bayesfit.diagnose.outcome import Outcome
+from bayesfit.modelling.noise import get_noise
+from bayesfit.modelling.noise_model import Noise, without_approximation
+from bayesfit.modelling.settings import FitSettings
+from bayesfit.posterior.prepare import Problem, prepare
+from bayesfit.posterior.trial import check_density, check_model
+from bayesfit.result.assemble import assemble
+from bayesfit.sample import least_squares, scheduler, starts
+from bayesfit.sample.target import BinTargets
+from bayesfit.sample.theory_points import theory_change
+
+
+class Choices(NamedTuple):
+    """What a user chooses beside the settings: the model, priors and fixed values by parameter name, and how parameters
+    are pooled `across` bins."""
+
+    model: Any
+    priors: Mapping[str, Any]
+    fixed: Mapping[str, Any]
+    across: Mapping[str, Any]
+
+    @property
+    def named(self) -> set[str]:
+        """The parameters that the user chooses something of."""
+        return {*self.priors, *self.fixed, *self.across}
+
+
+class Begun(NamedTuple):
+    """A fit of `curves` that is ready to be made: its `problem`, the bins that have enough points `before` they are
+    fitted, and how these are fitted if not each by itself."""
+
+    curves: xr.Dataset
+    problem: Problem
+    before: Outcome
+    together: Callable[[Outcome, Report], Outcome] | None = None
+
+    def made(self, report: Report) -> xr.DataTree:
+        """The result of this fit."""
+        stages = self.together or fit_each
+        return self.end(stages(self.before, report) if self.before.bins else self.before)
+
+    def end(self, outcome: Outcome) -> xr.DataTree:
+        """The result, from the outcome in the bins that have enough points."""
+        return assemble(outcome, self.problem, self.curves)
+
+
+def run(curves: xr.Dataset, choices: Choices, settings: FitSettings, report: Report) -> xr.DataTree:
+    """The result of a fit with these settings.
+
+    Raises:
+        InputError, SettingsError, ModelError: before any sampling.
+    """
+    return begin(curves, choices, settings).made(report)
+
+
+def begin(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> Begun:
+    """Prepare the data and check the choices.
+
+    Raises:
+        InputError, SettingsError, ModelError: they cannot be used.
+    """
+    curves = as_counted(by_bin(curves)) if get_noise(settings.noise).counted else curves
+    if choices.across or settings.method != "nuts":
+        problem, together = prepared_together(curves, choices, settings)
+    else:
+        problem, together = _prepared(curves, choices, get_noise(settings.noise)), None
+    curves = by_bin(curves)
+    agree(lambda: made_of(curves, problem, settings, choices.across))
+    return Begun(curves, problem, _before(curves, problem, settings), together)
+
+
+def _prepared(curves: xr.Dataset, choices: Choices, noise: Noise) -> Problem:
+    with TRACING:
+        return prepare(curves, choices.model, noise, choices.priors, choices.fixed)
+
+
+def prepared_together(
+    curves: xr.Dataset, choices: Choices, settings: FitSettings
+) -> tuple[Problem, Callable[[Outcome, Report], Outcome] | None]:
+    """The problem of a joint fit, and how its bins are fitted together; None if nothing is pooled."""
+    from bayesfit.api import joint_fit
+
+    joint_fit.check_included(settings.include)
+    pooled = joint_fit.Pooled.parse(by_bin(curves), choices.across, choices.priors, choices.fixed, settings.method)
+    priors, fixed = map(pooled.without_common, (choices.priors, choices.fixed))
+    noise = get_noise(settings.noise)
+    noise = without_approximation(noise) if pooled.poolings else noise
+    problem = _prepared(curves, choices._replace(priors=priors, fixed=fixed), noise)
+    pooled.check(problem)
+    return problem, partial(joint_fit.fit_together, pooled, problem.usable) if pooled.poolings else None
+
+
+def _before(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:
+    """The bins that have enough points, before they are fitted.
+
+    Raises:
+        ModelError: the user's model has no density there.
+    """
+    places = problem.usable
+    own = problem.of_bins(places)
+    check_model(own, own.usable)
+    return Outcome.before(curves.isel(q_bin=places), own, settings)
+
+
+def fit_each(before: Outcome, report: Report) -> Outcome:
+    """Estimate and sample every bin by itself, while the programs of later stages compile in the background.
+
+    Raises:
+        ModelError: the user's model has no density at the estimates.
+    """
+    problem, keys, chains = before.problem, before.keys, before.settings.chains
+    posterior, bins = problem.posterior, problem.bins
+    targets = BinTargets(posterior, bins, keys)
+    stop = heeded()
+    shapes = least_squares.start_compiling(posterior, bins)
+    scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
+    starts.start_compiling(posterior, bins, shapes)
+    problem, points = photon_fit.point_estimates(problem, keys, report, stop)
+    problem, estimates, unsettled = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
+    check_density(estimates.mode_potential, problem)
+    targets = BinTargets(posterior, problem.bins, keys)
+    draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
+    change = theory_change(problem, draws, unsettled)
+    found = replace(before, problem=problem, points=points, draws=draws, theory_change=change)
+    return replace(found, lowest_potential=estimates.mode_potential)
+
+
+def estimate_each(before: Outcome) -> Outcome:
+    """The least-squares fit of every bin, without a posterior."""
+    if not before.bins:
+        return before
+    problem, points = photon_fit.point_estimates(before.problem, before.keys, lambda progress: None, heeded())
+    return replace(before, problem=problem, points=points)

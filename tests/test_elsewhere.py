@@ -1,0 +1,120 @@
+"""Fits in other processes: of an executor, and of a real Dask cluster of which a worker is killed half-way."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+import bayesfit
+from bayesfit.compute.elsewhere import Sent, unpacked, with_files
+from bayesfit.result.files import content_hash
+
+MODEL = Path(__file__).parents[1] / "bayesfit" / "models" / "single_exponential.py"
+QUICK = {"draws": 200}
+
+
+@pytest.fixture(scope="module")
+def datasets():
+    return [bayesfit.simulate(bins=40, seed=seed)[0] for seed in (1, 2, 3)]
+
+
+def hashes(results):
+    return [content_hash(result) for result in results]
+
+
+def test_files_travel_with_what_names_them(tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_text("1,2")
+    given = {
+        "name": "master_curve",
+        "table": str(file),
+        "more": [file, "nowhere.csv", 3],
+        "plain": "single_exponential",
+    }
+    sent = with_files(given)
+    assert sent["table"] == Sent("table.csv", b"1,2")
+    assert sent["more"][1:] == ["nowhere.csv", 3]
+    with unpacked(sent) as there:
+        assert Path(there["table"]).read_text() == "1,2"
+        assert Path(there["table"]).parent != tmp_path
+        assert there["plain"] == "single_exponential"
+    assert not Path(there["table"]).exists()
+
+
+def test_spawned_processes_give_the_bits_of_this_one(datasets, tmp_path):
+    own = tmp_path / "own_model.py"
+    own.write_text(MODEL.read_text())
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as executor:
+        there = bayesfit.fit_many(datasets[:2], own, executor=executor, **QUICK)
+    assert hashes(there) == hashes(bayesfit.fit_many(datasets[:2], own, **QUICK))
+    assert there[0].attrs["model_source"] == "own_model.py"
+
+
+def test_a_model_that_cannot_be_sent_is_one_line(datasets):
+    model = bayesfit.Model("local", lambda tau: tau)
+    pool, lost = ProcessPoolExecutor(1, multiprocessing.get_context("spawn")), "work elsewhere was lost"
+    with pool as executor, pytest.raises(bayesfit.BayesfitError, match=lost) as caught:
+        bayesfit.fit_many(datasets[:1], model, executor=executor, **QUICK)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """The address of a Dask scheduler with two workers on loopback, and the workers' processes."""
+    pytest.importorskip("distributed")
+    file, processes = tmp_path / "scheduler.json", []
+
+    def start(*arguments):
+        command = [sys.executable, "-m", "dask", *arguments]
+        processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+
+    address = ["--host", "127.0.0.1", "--no-dashboard"]
+    start("scheduler", *address, "--port", "0", "--scheduler-file", str(file))
+    for number in range(2):
+        place = ["--local-directory", str(tmp_path / f"worker{number}"), "--nthreads", "1", "--nworkers", "1"]
+        start("worker", "--scheduler-file", str(file), *address, *place, "--name", f"worker{number}")
+    yield file
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.wait(20)
+
+
+def connected(file):
+    from distributed import Client
+
+    for _ in range(200):
+        if file.exists():
+            break
+        time.sleep(0.1)
+    client = Client(scheduler_file=str(file), timeout=30)
+    client.wait_for_workers(2, timeout=60)
+    return client
+
+
+def kill_when_busy(client):
+    """Kill one worker's process, not the nanny that restarts it, once it is at work."""
+    for _ in range(600):
+        busy = [worker for worker, tasks in client.processing().items() if tasks]
+        if len(busy) == 2:
+            break
+        time.sleep(0.05)
+    time.sleep(1.0)
+    pids = client.run(os.getpid)
+    os.kill(pids[busy[0]], signal.SIGKILL)
+
+
+def test_a_cluster_of_which_a_worker_is_killed_gives_the_bits_of_this_process(cluster, datasets):
+    with connected(cluster) as client:
+        killer = Thread(target=kill_when_busy, args=(client,))
+        killer.start()
+        there = bayesfit.fit_many(datasets, "single_exponential", executor=client.get_executor(), **QUICK)
+        killer.join()
+    assert hashes(there) == hashes(bayesfit.fit_many(datasets, "single_exponential", **QUICK))
