@@ -17,7 +17,7 @@ from bayesfit.compute.elsewhere import Sent, unpacked, with_files
 from bayesfit.result.files import content_hash
 
 MODEL = Path(__file__).parents[1] / "bayesfit" / "models" / "single_exponential.py"
-QUICK = {"draws": 200}
+QUICK = {"draws": 200, "noise": "stated"}
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,10 @@ def test_files_travel_with_what_names_them(tmp_path):
 def test_spawned_processes_give_the_bits_of_this_one(datasets, tmp_path):
     own = tmp_path / "own_model.py"
     own.write_text(MODEL.read_text())
-    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as executor:
-        there = bayesfit.fit_many(datasets[:2], own, executor=executor, **QUICK)
-    assert hashes(there) == hashes(bayesfit.fit_many(datasets[:2], own, **QUICK))
+    few = [data.isel(q_bin=slice(2)) for data in datasets]
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
+        there = bayesfit.fit_many(few, own, executor=executor, **QUICK)
+    assert hashes(there) == hashes(bayesfit.fit_many(few, own, **QUICK))
     assert there[0].attrs["model_source"] == "own_model.py"
 
 
@@ -106,15 +107,16 @@ def kill_when_busy(client):
         if len(busy) == 2:
             break
         time.sleep(0.05)
-    time.sleep(1.0)
+    time.sleep(0.5)
     pids = client.run(os.getpid)
     os.kill(pids[busy[0]], signal.SIGKILL)
 
 
 def test_a_cluster_of_which_a_worker_is_killed_gives_the_bits_of_this_process(cluster, datasets):
+    here = bayesfit.fit_many(datasets, "single_exponential", **QUICK)  # before, so that the workers need not compile
     with connected(cluster) as client:
         killer = Thread(target=kill_when_busy, args=(client,))
         killer.start()
         there = bayesfit.fit_many(datasets, "single_exponential", executor=client.get_executor(), **QUICK)
         killer.join()
-    assert hashes(there) == hashes(bayesfit.fit_many(datasets, "single_exponential", **QUICK))
+    assert hashes(there) == hashes(here)
