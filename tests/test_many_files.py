@@ -2,6 +2,11 @@
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,3 +83,41 @@ def test_every_job_is_in_one_share(tmp_path):
 def test_a_pattern_that_nothing_matches_is_said_to_be(tmp_path):
     with pytest.raises(bayesfit.InputError, match="no file matches"):
         found_files([tmp_path / "*.hdf"])
+
+
+PROGRAM = Path(sys.executable).with_name("bayesfit")
+LONG = ["--set", "draws=20000", "--set", "target_ess=39999", "--noise", "stated"]
+
+
+def started(files, output):
+    process = subprocess.Popen([PROGRAM, "run", *files, "-o", output, *LONG], stderr=subprocess.PIPE, text=True)
+    for _ in range(600):
+        if list(output.glob(".group-*.progress/state.npz")) or process.poll() is not None:
+            return process
+        time.sleep(0.05)
+    raise AssertionError("no progress was kept")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_files_side_by_side_go_on_after_a_signal(folder, tmp_path, number):
+    files = [str(folder / f"scan{each}.csv") for each in range(COUNT)]
+    output = tmp_path / "out"
+    process = started(files, output)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=10)
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), said
+    assert not list(output.glob("*.nc"))
+    (journal,) = output.glob(".group-*.progress")
+    parts = len(list(journal.glob("*.npz")))
+    assert parts > 0
+    refused = CliRunner().invoke(app, ["run", *files, "-o", str(output), *LONG, "--set", "seed=5"])
+    assert refused.exit_code == 2
+    assert "made with other seed" in refused.output
+    for place in (output, tmp_path / "whole"):
+        assert CliRunner().invoke(app, ["run", *files, "-o", str(place), *LONG]).exit_code == 0
+    assert sorted(path.name for path in output.iterdir()) == sorted(
+        path.name for path in (tmp_path / "whole").iterdir()
+    )
+    for path in output.glob("*.nc"):
+        both = [bayesfit.load(each).attrs["content_sha256"] for each in (path, tmp_path / "whole" / path.name)]
+        assert both[0] == both[1]

@@ -34,10 +34,20 @@ def made_of(curves: xr.Dataset, problem: Problem, settings: FitSettings, across:
     }
 
 
-def made_of_files(datasets: Sequence[xr.Dataset], model: Model, settings: RunSettings) -> str:
-    """One hash of what files hold and what is to be made of them. What it is computed on is among the `makers`."""
-    asked = settings.model_dump_json(exclude=set(HARDWARE))
-    return _hash([hash_of(data) for data in datasets], source_text(model), asked, makers())
+def parts_of_files(datasets: Sequence[xr.Dataset], model: Model, settings: RunSettings) -> dict[str, str]:
+    """What files hold and what is to be made of them, as hashes. What it is computed on is among the `makers`."""
+    return {
+        "data": _hash([hash_of(data) for data in datasets]),
+        "seed": str(settings.seed),
+        "settings": _hash(settings.model_dump_json(exclude={*HARDWARE, "seed"})),
+        "model": _hash(source_text(model)),
+        "code": _hash(makers()),
+    }
+
+
+def hash_of_parts(parts: Mapping[str, str]) -> str:
+    """One hash of all parts."""
+    return _hash(sorted(parts.items()))
 
 
 def hash_of(curves: xr.Dataset) -> str:

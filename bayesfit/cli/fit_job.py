@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from bayesfit.modelling.settings import RunSettings
 
 
-Read = Callable[[], "list[xr.Dataset]"]
-
-
 class Wishes(NamedTuple):
     """What is wanted beside the result of a fit: pictures (`plot`), a second fit as the first advises (`advise`), that
     nothing from before is used (`fresh`), and no more than a line of each (`brief`)."""
@@ -31,6 +27,13 @@ class Wishes(NamedTuple):
     advise: bool
     fresh: bool
     brief: bool
+
+
+class Fitted(NamedTuple):
+    """The result of a job, and whether it was finished `before`."""
+
+    result: xr.DataTree
+    before: bool
 
 
 class End(NamedTuple):
@@ -46,59 +49,62 @@ class End(NamedTuple):
         return "finished" if self.code in (DONE, NONE_OK) else "interrupted" if self.code == INTERRUPTED else "failed"
 
 
-def read_job(job: Job, settings: RunSettings) -> list[xr.Dataset]:
-    """The datasets of a job's files."""
-    from bayesfit.cli.steps import read_all
-
-    return read_all(job.files, settings)
-
-
-def fit_job(job: Job, read: Read, settings: RunSettings, wishes: Wishes, report: Report) -> End:
-    """Fit the datasets of a job once they are `read`; save and print the result. Whatever is wrong ends only this job,
-    with one line."""
-    from bayesfit.cli.steps import distinct, fit_files
-    from bayesfit.result.summary import tally
+def fit_job(job: Job, settings: RunSettings, wishes: Wishes, report: Report) -> End:
+    """Read the files of a job and fit them; save and print the result. Whatever is wrong ends only this job, with one
+    line."""
+    from bayesfit.cli.steps import distinct, fit_files, read_all
 
     try:
-        datasets = read()
+        datasets = read_all(job.files, settings)
         if not wishes.brief:
             print_understood(datasets)
         datasets, settings, left_out = distinct(datasets, settings)
         for line in left_out:
             typer.echo(line)
-        result, before = fit_files(datasets, job.output, settings, report, wishes.fresh)
-    except BayesfitError as error:
-        words = str(error) if error.file else f"{job.files[0]}: {error}"
-        typer.echo(f"error: {words}", err=True)
-        return End(WRONG_USE if isinstance(error, SettingsError) else FAILED, {}, words)
-    except Exception as error:  # whatever else goes wrong in one file must not stop the others
-        words = f"{job.files[0]}: unexpected {type(error).__name__}: {' '.join(str(error).split())}. Please report it"
-        typer.echo(f"error: {words}", err=True)
-        return End(FAILED, {}, words)
+        fitted = Fitted(*fit_files(datasets, job.output, settings, report, wishes.fresh))
+    except Exception as error:  # whatever goes wrong in one file must not stop the others
+        return failed(job, error)
     except KeyboardInterrupt:
         typer.echo(f"interrupted: the same command goes on with {job.output}", err=True)
         return End(INTERRUPTED, {})
-    _print(job, result, before, wishes.brief)
-    drawn = not wishes.plot or _drawn_beside(result, job.output.with_suffix(".png"))
-    verdicts = tally(result)
+    return finish(job, fitted, settings, wishes, report)
+
+
+def failed(job: Job, error: Exception) -> End:
+    """The end of a job that an error has ended, which is printed in one line."""
+    if isinstance(error, BayesfitError):
+        words = str(error) if error.file else f"{job.files[0]}: {error}"
+    else:
+        words = f"{job.files[0]}: unexpected {type(error).__name__}: {' '.join(str(error).split())}. Please report it"
+    typer.echo(f"error: {words}", err=True)
+    return End(WRONG_USE if isinstance(error, SettingsError) else FAILED, {}, words)
+
+
+def finish(job: Job, fitted: Fitted, settings: RunSettings, wishes: Wishes, report: Report) -> End:
+    """Print the result of a job, draw it, and fit it again as it advises, if that is wanted."""
+    from bayesfit.result.summary import tally
+
+    _print(job, fitted, wishes.brief)
+    drawn = not wishes.plot or _drawn_beside(fitted.result, job.output.with_suffix(".png"))
+    verdicts = tally(fitted.result)
     end = End(FAILED if not drawn else DONE if "ok" in verdicts else NONE_OK, verdicts)
     if not wishes.advise or end.code == FAILED:
         return end
-    advised = _fit_as_advised(job, settings, wishes._replace(advise=False), result, report)
+    advised = _fit_as_advised(job, settings, wishes._replace(advise=False), fitted.result, report)
     if advised is None or advised.state == "finished":
         return end if advised is None else end._replace(code=min(end.code, advised.code))
     return advised
 
 
-def _print(job: Job, result: xr.DataTree, before: bool, brief: bool) -> None:
+def _print(job: Job, fitted: Fitted, brief: bool) -> None:
     """Print the result, or what came of it in one line."""
     from bayesfit.result.summary import tally
 
-    finished = " (finished before)" if before else ""
+    finished = " (finished before)" if fitted.before else ""
     if not brief:
-        print_result(result, title=f"{job.name} -> {job.output}{finished}")
+        print_result(fitted.result, title=f"{job.name} -> {job.output}{finished}")
         return
-    verdicts = ", ".join(f"{count} {name}" for name, count in tally(result).items())
+    verdicts = ", ".join(f"{count} {name}" for name, count in tally(fitted.result).items())
     typer.echo(f"{job.name} -> {job.output}{finished}: {verdicts}")
 
 
@@ -113,7 +119,7 @@ def _fit_as_advised(job: Job, settings: RunSettings, wishes: Wishes, result: xr.
     beside = job._replace(output=job.output.with_stem(f"{job.output.stem}_advised"))
     typer.echo(f"as advised: {in_words(to_try)}")
     settings = settings.advised(to_try)
-    end = fit_job(beside, lambda: read_job(beside, settings), settings, wishes, report)
+    end = fit_job(beside, settings, wishes, report)
     if end.state == "finished":
         counts = tally(result).get("ok", 0), end.verdicts.get("ok", 0)
         typer.echo(f"ok: {counts[0]} bins in {job.output}, {counts[1]} in {beside.output}")

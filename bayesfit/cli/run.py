@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bayesfit.cli.app import BY_SIGNAL, DONE, FAILED, INTERRUPTED, WRONG_USE, app
-from bayesfit.cli.fit_job import Wishes, fit_job, read_job
+from bayesfit.cli.fit_job import Wishes, fit_job
 from bayesfit.cli.jobs import Job, Shard, found_files, jobs_of
 from bayesfit.cli.options import (
     Assignments,
@@ -31,7 +29,7 @@ from bayesfit.cli.options import (
 from bayesfit.cli.status import Status
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.progress_bar import progress_bar
-from bayesfit.compute.work import Report, Stop, heeded, stop_on
+from bayesfit.compute.work import Stop, stop_on
 
 if TYPE_CHECKING:
     from bayesfit.modelling.settings import RunSettings
@@ -114,32 +112,16 @@ def _exit_code(ends: list[int], stop: Stop) -> int:
 
 
 def _fit_all(jobs: list[Job], settings: RunSettings, wishes: Wishes, status: Status | None) -> list[int]:
-    """Fit one job after the other, while the files of the next are read; returns their exit codes, up to that of a job
-    that the user has interrupted."""
-    ends: list[int] = []
-    with progress_bar(sys.stderr.isatty()) as report, ThreadPoolExecutor(1) as reader:
-        read = [reader.submit(read_job, job, settings) for job in jobs[:1]]
-        for number, job in enumerate(jobs):
-            if heeded().asked:
-                return [*ends, INTERRUPTED]
-            read += [reader.submit(read_job, following, settings) for following in jobs[number + 1 : number + 2]]
-            if status:
-                status.begin(job)
-            named = _numbered(report, f"{number + 1}/{len(jobs)}" if status else "")
-            end = fit_job(job, read.pop(0).result, settings, wishes, named)
-            if status:
-                status.end(job, end.state, end.verdicts, end.error)
-            ends.append(end.code)
-            if end.code == INTERRUPTED:
-                return ends
-    if status:
+    """Fit all jobs; returns their exit codes, up to that of an interruption."""
+    if status is None:
+        with progress_bar(sys.stderr.isatty()) as report:
+            return [fit_job(job, settings, wishes, report).code for job in jobs]
+    from bayesfit.cli.fit_all import fit_all
+
+    ends = fit_all(jobs, settings, wishes, status)
+    if INTERRUPTED not in ends:
         status.print()
     return ends
-
-
-def _numbered(report: Report, number: str) -> Report:
-    """Reports that begin with the number of the job, if there are several."""
-    return lambda progress: report(replace(progress, dataset=f"{number} {progress.dataset}".strip()))
 
 
 def _check_names(settings: RunSettings) -> None:

@@ -27,23 +27,32 @@ class Status:
             job.name: {"state": WAITING, "result": job.output.name, "bins": None, "verdicts": {}, "seconds": None}
             for job in jobs
         }
-        self.started, self.writable = time.monotonic(), True
+        self.started: dict[str, float] = {}
+        self.writable = True
         clear_parts(self.path)
         self._write()
 
     def begin(self, job: Job) -> None:
         """The job is being fitted."""
-        self.started = time.monotonic()
+        self.started[job.name] = time.monotonic()
         self.jobs[job.name]["state"] = FITTING
         self._write()
 
     def end(self, job: Job, state: str, verdicts: dict[str, int] | None = None, error: str = "") -> None:
         """The job has ended in this state, with so many bins of each verdict, or with an error."""
-        seconds = round(time.monotonic() - self.started, 1)
+        now = time.monotonic()
+        seconds = round(now - self.started.get(job.name, now), 1)
         self.jobs[job.name].update({"state": state, "verdicts": verdicts or {}, "seconds": seconds})
         self.jobs[job.name]["bins"] = sum(verdicts.values()) if verdicts else None
         if error:
             self.jobs[job.name]["error"] = error
+        self._write()
+
+    def interrupt(self) -> None:
+        """Whatever was being fitted is interrupted."""
+        for row in self.jobs.values():
+            if row["state"] == FITTING:
+                row["state"] = INTERRUPTED
         self._write()
 
     def _write(self) -> None:

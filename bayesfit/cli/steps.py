@@ -10,11 +10,13 @@ from typing import Any
 import xarray as xr
 
 from bayesfit.api.fit import fit
-from bayesfit.api.made_of import made_of_files
+from bayesfit.api.made_of import hash_of_parts, parts_of_files
 from bayesfit.api.series import series
 from bayesfit.api.stokes_einstein import parse_specimen, stokes_einstein
+from bayesfit.cli.jobs import Job
 from bayesfit.compute.errors import BayesfitError, InputError
 from bayesfit.compute.journal import checkpoint
+from bayesfit.compute.whole_files import clear_parts
 from bayesfit.compute.work import Report
 from bayesfit.data.average import average
 from bayesfit.data.copies import copies
@@ -63,20 +65,27 @@ def fit_files(
         BayesfitError: the data or the settings cannot be used. The message says whether the fit is saved, without the
         derived quantity, or nothing is. KeyboardInterrupt: the user asked to stop.
     """
-    model = settings.model or get_pipeline(datasets[0].attrs["pipeline"]).model
-    made = made_of_files(datasets, get_model(model), settings)
-    with checkpoint(output.with_name(f".{output.name}.progress"), fresh):
-        if not fresh and (before := _made_before(output, made)) is not None:
+    model = model_of(datasets[0], settings)
+    made = hash_of_parts(parts_of_files(datasets, get_model(model), settings))
+    with checkpoint(journal_of(output), fresh):
+        if not fresh and (before := made_before(output, made)) is not None:
             return before, True
-        for left_behind in output.parent.glob(f".{output.name}.*.part"):
-            left_behind.unlink(missing_ok=True)
-        result = _fitted(datasets, model, settings, report)
-        asked = without_folders(settings.model_dump(mode="json"))
-        result.attrs["run_settings"], result.attrs["run_sha256"] = json.dumps(asked), made
-        return _saved(result, Path(datasets[0].attrs["file"]), output, settings), False
+        clear_parts(output)
+        job = Job([Path(datasets[0].attrs["file"])], output)
+        return saved(_fitted(datasets, model, settings, report), job, settings, made), False
 
 
-def _made_before(path: Path, made: str) -> xr.DataTree | None:
+def model_of(curves: xr.Dataset, settings: RunSettings) -> Any:
+    """The model to fit: that of the settings, or else the one that the pipeline names."""
+    return settings.model or get_pipeline(curves.attrs["pipeline"]).model
+
+
+def journal_of(output: Path) -> Path:
+    """Where the progress of a result is kept."""
+    return output.with_name(f".{output.name}.progress")
+
+
+def made_before(path: Path, made: str) -> xr.DataTree | None:
     """The result at this path, if it is whole and was made of just this."""
     try:
         found = load(path)
@@ -93,19 +102,26 @@ def _fitted(datasets: list[xr.Dataset], model: Any, settings: RunSettings, repor
     return fit(_as_one(datasets, settings) if settings.together else datasets[0], model, **options)
 
 
-def _saved(result: xr.DataTree, path: Path, output: Path, settings: RunSettings) -> xr.DataTree:
-    """The result after it was saved at `output`, with the radius or viscosity that follows from the specimen."""
+def saved(result: xr.DataTree, job: Job, settings: RunSettings, made: str) -> xr.DataTree:
+    """The result of a job after it was saved, with what it is made of, and with the radius or viscosity that follows
+    from the specimen.
+
+    Raises:
+        BayesfitError: it cannot be written, or nothing can be derived; then the fit alone is saved.
+    """
+    asked = without_folders(settings.model_dump(mode="json"))
+    result.attrs["run_settings"], result.attrs["run_sha256"] = json.dumps(asked), made
     if not settings.specimen:
-        save(result, output)
+        save(result, job.output)
         return result
     specimen: dict[str, Any] = settings.specimen
     try:
         whole = stokes_einstein(result, seed=settings.seed, **specimen)
     except BayesfitError as error:
         del result.attrs["run_sha256"]
-        save(result, output)
-        raise InputError(str(error), file=path, remedy=f"The fit alone is in {output}") from error
-    save(whole, output)
+        save(result, job.output)
+        raise InputError(str(error), file=job.files[0], remedy=f"The fit alone is in {job.output}") from error
+    save(whole, job.output)
     return whole
 
 

@@ -202,9 +202,9 @@ def checkpoint(folder: str | Path, fresh: bool = False) -> Iterator[None]:
         ...     result = bayesfit.fit(data, "single_exponential", draws=200)
     """
     folder = Path(folder)
-    with _alone(folder):
+    with alone(folder):
         if fresh:
-            _empty(folder)
+            empty(folder)
         journal = Journal(folder)
         token = _AT_WORK.set(journal)
         try:
@@ -215,11 +215,11 @@ def checkpoint(folder: str | Path, fresh: bool = False) -> Iterator[None]:
             raise
         finally:
             _AT_WORK.reset(token)
-        _empty(folder)
+        empty(folder)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Keep all others out of a folder, which is made, and deleted in the end if it is empty.
 
     Raises:
@@ -242,7 +242,7 @@ def _alone(folder: Path) -> Iterator[None]:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _empty(folder: Path) -> None:
+def empty(folder: Path) -> None:
     """Delete all that a journal has written."""
     for path in folder.iterdir():
         if path.name != LOCK:
