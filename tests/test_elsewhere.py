@@ -10,6 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from threading import Thread
 
+import in_process
 import pytest
 
 import bayesfit
@@ -120,3 +121,24 @@ def test_a_cluster_of_which_a_worker_is_killed_gives_the_bits_of_this_process(cl
         there = bayesfit.fit_many(datasets, "single_exponential", executor=client.get_executor(), **QUICK)
         killer.join()
     assert hashes(there) == hashes(here)
+
+
+def test_the_command_line_sends_files_to_a_cluster(cluster, tmp_path):
+    data = Path(__file__).parents[1] / "data"
+    files = [str(data / name) for name in ("table_sim.csv", "aps_8idi_sim.hdf")]
+    quick = ["--set", "draws=200", "--noise", "stated", "--model", "single_exponential"]
+    with connected(cluster) as client:
+        address = client.scheduler.address
+    for place, more in (("here", []), ("there", ["--dask", address])):
+        assert in_process.bayesfit("run", *files, "-o", tmp_path / place, *quick, *more).code == 0
+    for path in (tmp_path / "here").glob("*.nc"):
+        both = [bayesfit.load(each).attrs["content_sha256"] for each in (path, tmp_path / "there" / path.name)]
+        assert both[0] == both[1]
+
+
+def test_a_scheduler_that_does_not_answer_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr("bayesfit.cli.cluster.WAIT", 1)
+    data = Path(__file__).parents[1] / "data" / "table_sim.csv"
+    said = in_process.bayesfit("run", data, "-o", tmp_path, "--dask", "tcp://127.0.0.1:9")
+    assert said.code == 2
+    assert "--dask: no scheduler answers" in said.err

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bayesfit.cli.app import BY_SIGNAL, DONE, FAILED, INTERRUPTED, WRONG_USE, app
+from bayesfit.cli.cluster import on_cluster
 from bayesfit.cli.fit_job import Wishes, fit_job
 from bayesfit.cli.jobs import Job, Shard, found_files, jobs_of
 from bayesfit.cli.options import (
@@ -32,6 +33,7 @@ from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Stop, stop_on
 
 if TYPE_CHECKING:
+    from bayesfit.cli.fit_all import Where
     from bayesfit.modelling.settings import RunSettings
 
 FEW = 3  # files of which all tables are printed
@@ -67,6 +69,10 @@ def run(
     shard: Annotated[
         str | None, typer.Option(help="The share of one of several machines: i/N, with i from 1 to N.")
     ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Fit on the workers of this Dask scheduler (bayesfit[dask])."),
+    ] = None,
     device: Device = None,
     memory_fraction: MemoryFraction = None,
     cpu_devices: CpuDevices = None,
@@ -83,9 +89,10 @@ def run(
     _check_names(settings)
     jobs, share = _jobs(files, output, settings), Shard.parse(shard)
     wishes = Wishes(plot, advise, fresh, brief=len(jobs) > FEW)
-    status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 else None
-    with stop_on(*ENDING, grace=GRACE) as stop:
-        ends = _fit_all(share.of(jobs), settings, wishes, status)
+    many = len(jobs) > 1 or (dask is not None and settings.together is None)
+    status = Status(share.of(jobs), output, share.ending) if many else None
+    with on_cluster(dask) as where, stop_on(*ENDING, grace=GRACE) as stop:
+        ends = _fit_all(share.of(jobs), settings, wishes, status, where)
     raise typer.Exit(_exit_code(ends, stop))
 
 
@@ -111,14 +118,16 @@ def _exit_code(ends: list[int], stop: Stop) -> int:
     return FAILED if {WRONG_USE, FAILED} & set(ends) else max(ends, default=DONE)
 
 
-def _fit_all(jobs: list[Job], settings: RunSettings, wishes: Wishes, status: Status | None) -> list[int]:
+def _fit_all(
+    jobs: list[Job], settings: RunSettings, wishes: Wishes, status: Status | None, where: Where | None
+) -> list[int]:
     """Fit all jobs; returns their exit codes, up to that of an interruption."""
     if status is None:
         with progress_bar(sys.stderr.isatty()) as report:
             return [fit_job(job, settings, wishes, report).code for job in jobs]
     from bayesfit.cli.fit_all import fit_all
 
-    ends = fit_all(jobs, settings, wishes, status)
+    ends = fit_all(jobs, settings, wishes, status, where)
     if INTERRUPTED not in ends:
         status.print()
     return ends

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -85,8 +88,21 @@ def _content(result: xr.DataTree) -> bytes:
         for node in result.subtree
         if node.data_vars
     }
-    with result.to_netcdf(None, engine="h5netcdf", encoding=encoding) as content:
+    with _without_cluster(), result.to_netcdf(None, engine="h5netcdf", encoding=encoding) as content:
         return bytes(content)
+
+
+@contextmanager
+def _without_cluster() -> Iterator[None]:
+    """Keep xarray from asking a Dask cluster, where the user's program is connected to one, for locks of what lies in
+    this process's memory."""
+    if "dask" not in sys.modules:
+        yield
+        return
+    import dask
+
+    with dask.config.set(scheduler="synchronous"):
+        yield
 
 
 def load(path: str | Path) -> xr.DataTree:
