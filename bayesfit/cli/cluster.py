@@ -16,15 +16,18 @@ AHEAD = 2  # groups for each thread of a worker: one that is fitted, and one tha
 
 
 @contextmanager
-def on_cluster(address: str | None) -> Iterator[Where | None]:
+def on_cluster(address: str | None, together: str | None = None) -> Iterator[Where | None]:
     """What fits groups of files: the workers of the scheduler at this address; None without one.
 
     Raises:
-        SettingsError: Dask is not installed, no scheduler answers, or it has no workers.
+        SettingsError: files `together` as one result are wanted, Dask is not installed, no scheduler answers, or it has
+            no workers.
     """
     if address is None:
         yield None
         return
+    if together:
+        raise SettingsError("files as one result are fitted here", field="--dask", remedy="Leave it out")
     try:
         from distributed import Client
     except ImportError as error:

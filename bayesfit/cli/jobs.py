@@ -79,20 +79,50 @@ def jobs_of(files: list[Path], folder: Path, together: str | None) -> list[Job]:
         jobs = [Job(files, folder / f"{files[0].stem}_{together}.nc")]
     else:
         jobs = [Job([file], folder / f"{file.stem}.nc") for file in files]
-    from bayesfit.result.files import refuse_own_input
-
     often = Counter(job.output for job in jobs)
     for job in jobs:
         if often[job.output] > 1:
             words = f"two files would be saved as {job.output}"
             raise SettingsError(words, field="-o", file=job.files[0], remedy="Run them apart")
-        for file in filter(os.path.exists, job.files):
-            refuse_own_input(job.output, file, "folder")
+        check_job(job)
+    made_folder(folder)
+    return jobs
+
+
+def check_job(job: Job) -> None:
+    """Refuse a job whose result would replace one of its files.
+
+    Raises:
+        SettingsError: it is so.
+    """
+    from bayesfit.result.files import refuse_own_input
+
+    for file in filter(os.path.exists, job.files):
+        refuse_own_input(job.output, file, "folder")
+
+
+def check_folder(output: Path) -> None:
+    """Refuse the name of a result where a folder for results is needed.
+
+    Raises:
+        SettingsError: it is one.
+    """
+    if output.suffix == ".nc" and not output.is_dir():
+        remedy = f"Write -o {output.with_suffix('')}"
+        raise SettingsError("is the folder in which each file has its NAME.nc", file=output, field="-o", remedy=remedy)
+
+
+def made_folder(folder: Path) -> Path:
+    """The folder for results, which is made if there is none.
+
+    Raises:
+        SettingsError: it cannot be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SettingsError(f"the folder cannot be made: {error.strerror}", field="-o", file=folder) from error
-    return jobs
+    return folder
 
 
 class Shard(NamedTuple):

@@ -7,12 +7,24 @@ import sys
 
 import typer
 
-from bayesfit.cli import compare, doctor, inspect, law, lists, plot, run, show, stokes_einstein
+from bayesfit.cli import compare, doctor, inspect, law, lists, plot, run, show, stokes_einstein, watch
 from bayesfit.cli.app import BY_SIGNAL, FAILED, INTERRUPTED, WRONG_USE, app
 from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.compute.errors import BayesfitError, SettingsError
 
-COMMANDS = (run, inspect, show, plot, compare, law, stokes_einstein, lists, doctor)  # importing a command registers it
+# importing a command registers it
+COMMANDS = (
+    run,
+    watch,
+    inspect,
+    show,
+    plot,
+    compare,
+    law,
+    stokes_einstein,
+    lists,
+    doctor,
+)
 
 
 def main() -> None:

@@ -19,6 +19,10 @@ Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated (fixed.beta=1).")
 ]
 Plot = Annotated[bool, typer.Option("--plot", help="Also draw NAME.png beside each result.")]
+Dask = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Fit on the workers of this Dask scheduler (bayesfit[dask])."),
+]
 Device = Annotated[
     str | None,
     typer.Option("--device", envvar="BAYESFIT_DEVICE", help="auto, cpu or gpu (if there is none, the CPU)."),

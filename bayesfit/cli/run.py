@@ -12,11 +12,12 @@ import typer
 from bayesfit.cli.app import BY_SIGNAL, DONE, FAILED, INTERRUPTED, WRONG_USE, app
 from bayesfit.cli.cluster import on_cluster
 from bayesfit.cli.fit_job import Wishes, fit_job
-from bayesfit.cli.jobs import Job, Shard, found_files, jobs_of
+from bayesfit.cli.jobs import Job, Shard, check_folder, found_files, jobs_of
 from bayesfit.cli.options import (
     Assignments,
     Config,
     CpuDevices,
+    Dask,
     Device,
     MemoryFraction,
     ModelName,
@@ -28,7 +29,6 @@ from bayesfit.cli.options import (
     start,
 )
 from bayesfit.cli.status import Status
-from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Stop, stop_on
 
@@ -69,10 +69,7 @@ def run(
     shard: Annotated[
         str | None, typer.Option(help="The share of one of several machines: i/N, with i from 1 to N.")
     ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Fit on the workers of this Dask scheduler (bayesfit[dask])."),
-    ] = None,
+    dask: Dask = None,
     device: Device = None,
     memory_fraction: MemoryFraction = None,
     cpu_devices: CpuDevices = None,
@@ -86,21 +83,18 @@ def run(
     """
     settings = settings_of(context)
     start(settings)
-    _check_names(settings)
+    check_names(settings)
     jobs, share = _jobs(files, output, settings), Shard.parse(shard)
     wishes = Wishes(plot, advise, fresh, brief=len(jobs) > FEW)
-    many = len(jobs) > 1 or (dask is not None and settings.together is None)
-    status = Status(share.of(jobs), output, share.ending) if many else None
-    with on_cluster(dask) as where, stop_on(*ENDING, grace=GRACE) as stop:
+    status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 or dask else None
+    with on_cluster(dask, settings.together) as where, stop_on(*ENDING, grace=GRACE) as stop:
         ends = _fit_all(share.of(jobs), settings, wishes, status, where)
     raise typer.Exit(_exit_code(ends, stop))
 
 
 def _jobs(files: list[Path], output: Path, settings: RunSettings) -> list[Job]:
     """What is to be done, after one line for each kind of files that is left out."""
-    if output.suffix == ".nc" and not output.is_dir():
-        remedy = f"Write -o {output.with_suffix('')}"
-        raise SettingsError("is the folder in which each file has its NAME.nc", file=output, field="-o", remedy=remedy)
+    check_folder(output)
     from bayesfit.cli.steps import own_measurements
 
     found, left_out = own_measurements(found_files(files), settings.pipeline)
@@ -133,7 +127,7 @@ def _fit_all(
     return ends
 
 
-def _check_names(settings: RunSettings) -> None:
+def check_names(settings: RunSettings) -> None:
     """Refuse unknown names of noise models, models and pipelines before any file is read."""
     from bayesfit.api.automatic_noise import AUTO
     from bayesfit.modelling.model_choice import get_model

@@ -23,13 +23,23 @@ class Status:
 
     def __init__(self, jobs: list[Job], folder: Path, ending: str = "") -> None:
         self.path, self.table = folder / f"status{ending}.json", folder / f"summary{ending}.csv"
-        self.jobs: dict[str, dict[str, Any]] = {
-            job.name: {"state": WAITING, "result": job.output.name, "bins": None, "verdicts": {}, "seconds": None}
-            for job in jobs
-        }
+        self.jobs: dict[str, dict[str, Any]] = {}
         self.started: dict[str, float] = {}
         self.writable = True
         clear_parts(self.path)
+        self.add(jobs)
+
+    def add(self, jobs: list[Job]) -> None:
+        """These jobs wait, too."""
+        for job in jobs:
+            waiting: dict[str, Any] = {
+                "state": WAITING,
+                "result": job.output.name,
+                "bins": None,
+                "verdicts": {},
+                "seconds": None,
+            }
+            self.jobs[job.name] = waiting
         self._write()
 
     def begin(self, job: Job) -> None:

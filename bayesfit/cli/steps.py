@@ -9,14 +9,14 @@ from typing import Any
 
 import xarray as xr
 
-from bayesfit.api.fit import fit
+from bayesfit.api.fit import fit, point_estimate
 from bayesfit.api.made_of import hash_of_parts, parts_of_files
 from bayesfit.api.series import series
 from bayesfit.api.stokes_einstein import parse_specimen, stokes_einstein
 from bayesfit.cli.jobs import Job
 from bayesfit.compute.errors import BayesfitError, InputError
 from bayesfit.compute.journal import checkpoint
-from bayesfit.compute.whole_files import clear_parts
+from bayesfit.compute.whole_files import clear_parts, write_whole
 from bayesfit.compute.work import Report
 from bayesfit.data.average import average
 from bayesfit.data.copies import copies
@@ -73,6 +73,19 @@ def fit_files(
         clear_parts(output)
         job = Job([Path(datasets[0].attrs["file"])], output)
         return saved(_fitted(datasets, model, settings, report), job, settings, made), False
+
+
+def estimated(job: Job, settings: RunSettings, path: Path) -> str:
+    """Save the least-squares fits of the bins of a job's file as CSV; returns how many there are, in words.
+
+    Raises:
+        BayesfitError: the file or the settings cannot be used. OSError: the table cannot be written.
+    """
+    (curves,) = read_all(job.files, settings)
+    asked = {name: getattr(settings, name) for name in ("noise", "priors", "fixed", "seed")}
+    found = point_estimate(curves, model_of(curves, settings), **asked)
+    write_whole(path, found.to_dataframe().to_csv().encode())
+    return f"{int(found.converged.sum())} of {found.sizes['q_bin']} bins"
 
 
 def model_of(curves: xr.Dataset, settings: RunSettings) -> Any:
