@@ -18,6 +18,9 @@ Config = Annotated[Path | None, typer.Option("--config", help="Settings in TOML.
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", help="One setting, as key=value; may be repeated (fixed.beta=1).")
 ]
+Together = Annotated[
+    str | None, typer.Option(help="Several files as one result: average, stack, average_stack or series.")
+]
 Plot = Annotated[bool, typer.Option("--plot", help="Also draw NAME.png beside each result.")]
 Dask = Annotated[
     str | None,

@@ -25,6 +25,7 @@ from bayesfit.cli.options import (
     Output,
     Pipeline,
     Plot,
+    Together,
     settings_of,
     start,
 )
@@ -56,9 +57,7 @@ def run(
     pipeline: Pipeline = None,
     config: Config = None,
     set_: Assignments = None,
-    together: Annotated[
-        str | None, typer.Option(help="Several files as one result: average, stack, average_stack or series.")
-    ] = None,
+    together: Together = None,
     plot: Plot = False,
     advise: Annotated[
         bool, typer.Option("--advise", help="Also fit as the result advises, into NAME_advised.nc, and report both.")
