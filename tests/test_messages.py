@@ -16,7 +16,7 @@ import pytest
 
 import bayesfit
 from bayesfit import Model, ModelError, ResultError, SettingsError
-from bayesfit.api import fit as _fit
+from bayesfit.api import stages as _stages
 from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.posterior.prepare import prepare
 from bayesfit.posterior.trial import check_model
@@ -185,7 +185,7 @@ def nothing_expensive(monkeypatch):
         raise AssertionError("an expensive stage has begun")
 
     for name in ("start_compiling", "point_estimates"):
-        monkeypatch.setattr(_fit.least_squares, name, begun)
+        monkeypatch.setattr(_stages.least_squares, name, begun)
 
 
 @pytest.mark.parametrize(
