@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bayesfit.compute.errors import ResultError as ResultError
     from bayesfit.compute.errors import SettingsError as SettingsError
     from bayesfit.compute.journal import checkpoint as checkpoint
+    from bayesfit.compute.program_files import set_cache as set_cache
     from bayesfit.data.average import average as average
     from bayesfit.data.curves import curves as curves
     from bayesfit.data.describe import describe as describe
@@ -56,6 +57,7 @@ _HOMES = {
     "ModelError": "compute.errors",
     "ResultError": "compute.errors",
     "SettingsError": "compute.errors",
+    "set_cache": "compute.program_files",
     "fit": "api.fit",
     "fit_many": "api.fit_many",
     "point_estimate": "api.fit",

@@ -28,7 +28,8 @@ def kept_programs(tmp_path_factory):
     """One folder of compiled programs for this run's processes; pytest's workers have folders under a common one."""
     folder = tmp_path_factory.getbasetemp()
     folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-    os.environ["BAYESFIT_CACHE"] = str(folder / "programs")
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    os.environ.pop("BAYESFIT_CACHE", None)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -42,7 +42,7 @@ from in_process import bayesfit as cli
 import bayesfit
 from bayesfit.api.automatic_noise import AUTO, first_noise
 from bayesfit.api.stages import Choices, prepared_together
-from bayesfit.cli.run import _check_names
+from bayesfit.cli.options import check_names
 from bayesfit.cli.steps import read_all
 from bayesfit.modelling.settings import FitSettings, load_settings
 
@@ -172,7 +172,7 @@ def _settings(path, rng):
     settings = load_settings(config, assignments)
     if path.suffix == ".nc":
         return "read", ""
-    _check_names(settings)
+    check_names(settings)
     (data,) = read_all([path], settings)
     choices = Choices(settings.model or "single_exponential", settings.priors, settings.fixed, settings.across)
     fit = FitSettings(**{name: value for name, value in settings.for_fit.items() if name in FitSettings.model_fields})

@@ -22,6 +22,7 @@ from scipy.special import ndtr
 from uniformity import holm, p_value
 
 import bayesfit
+from bayesfit.compute import program_files
 from bayesfit.modelling import noise as _noise
 from bayesfit.modelling.scatter import Scatter
 from bayesfit.posterior import coordinates as _coordinates
@@ -193,7 +194,7 @@ def engine_with(error):
     """The engine with the error in it; nothing compiled with it stays."""
     with pytest.MonkeyPatch.context() as patch:
         if error.level == "program":
-            patch.setenv("BAYESFIT_CACHE", "")
+            patch.setitem(program_files._CHOSEN, "place", None)
             patch.setitem(globals(), "PROGRAMS", {})
             forget_programs()
         error.plant(patch)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from in_process import bayesfit as command_line
 
 import bayesfit
 from bayesfit.compute import program_files
@@ -25,8 +26,9 @@ from bayesfit.sample.nuts import Point
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("BAYESFIT_CACHE", str(tmp_path / "programs"))
-    return tmp_path / "programs"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "bayesfit").mkdir()
+    return tmp_path / "bayesfit" / "programs"
 
 
 def kept_in(folder):
@@ -211,8 +213,29 @@ def test_without_an_identity_a_program_is_known_by_its_text(folder, compilations
     assert tripled == [0.0, 3.0, 6.0, 9.0]
 
 
-def test_nothing_is_kept_where_the_folder_is_named_empty(monkeypatch, compilations):
-    monkeypatch.setenv("BAYESFIT_CACHE", "")
+@pytest.fixture
+def unchosen(monkeypatch):
+    """The folder that a test chooses is chosen for that test alone."""
+    monkeypatch.setattr(program_files, "_CHOSEN", {})
+
+
+def test_programs_are_kept_where_the_user_says(folder, unchosen, tmp_path):
+    bayesfit.set_cache(tmp_path / "elsewhere")
+    doubled("double", [])
+    assert len(list(kept_in(tmp_path / "elsewhere"))) == 1
+    assert not folder.exists()
+
+
+def test_the_command_line_alone_reads_its_variables(folder, unchosen, monkeypatch, tmp_path):
+    monkeypatch.setenv("BAYESFIT_CACHE", str(tmp_path / "elsewhere"))
+    doubled("double", [])
+    assert len(list(kept_in(folder))) == 1
+    assert json.loads(command_line("doctor", "--json").out)["cache"] == str(tmp_path / "elsewhere")
+    assert json.loads(command_line("doctor", "--json", "--cache", "none").out)["cache"] == "none"
+
+
+def test_nothing_is_kept_where_there_is_no_cache(folder, unchosen, compilations):
+    bayesfit.set_cache(None)
     log = []
     doubled("double", log)
     doubled("double", log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -13,7 +14,7 @@ import xarray as xr
 
 from bayesfit.api.automatic_noise import answered, noises
 from bayesfit.api.stages import Choices, begin, estimate_each, run
-from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report, stop_on
 from bayesfit.modelling.model import Model
@@ -21,6 +22,8 @@ from bayesfit.modelling.settings import FitSettings
 from bayesfit.result.assemble import least_squares_group
 from bayesfit.result.on_request import check_groups
 from bayesfit.result.tree import bin_coordinates, in_all_bins
+
+OF_ONE_FIT = "curves", "model", "progress", "on_interrupt"  # arguments that these functions give themselves
 
 
 def fit(
@@ -120,6 +123,18 @@ def fit(
     choices = Choices(model, priors or {}, fixed or {}, across or {})
     with at_work(progress, on_interrupt) as report:
         return answered(noises(curves, choices, settings), lambda own: run(curves, choices, own, report))
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what is no argument of `fit`, for functions that fit several datasets with the same ones.
+
+    Raises:
+        SettingsError: an unknown option.
+    """
+    known = [name for name in inspect.signature(fit).parameters if name not in OF_ONE_FIT]
+    for name in options:
+        if name not in known:
+            raise SettingsError("unknown setting", field=name, remedy=nearest(name, known))
 
 
 @contextmanager

@@ -9,12 +9,11 @@ from typing import Any, Literal
 import jax
 import xarray as xr
 
-from bayesfit.api.fit import at_work
-from bayesfit.api.series import FIT_OPTIONS
+from bayesfit.api.fit import at_work, check_options
 from bayesfit.api.side_by_side import Ended, fit_side_by_side
 from bayesfit.api.stages import Choices
 from bayesfit.compute.elsewhere import Executor, in_order, unpacked, with_files
-from bayesfit.compute.errors import BayesfitError, InputError, SettingsError, nearest
+from bayesfit.compute.errors import BayesfitError, InputError, SettingsError
 from bayesfit.compute.work import Progress, Report, reported_as
 from bayesfit.modelling.model import Model
 from bayesfit.modelling.settings import FitSettings
@@ -84,9 +83,7 @@ def asked_for(model: Any, options: Mapping[str, Any]) -> tuple[Choices, FitSetti
     Raises:
         SettingsError: an unknown option, or an impossible value.
     """
-    for name in options:
-        if name not in FIT_OPTIONS:
-            raise SettingsError("unknown setting", field=name, remedy=nearest(name, FIT_OPTIONS))
+    check_options(options)
     chosen = {name: options.get(name) or {} for name in ("priors", "fixed", "across")}
     settings = FitSettings(**{name: value for name, value in options.items() if name not in chosen})
     check_groups(settings.include)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -11,10 +10,10 @@ import numpy as np
 import xarray as xr
 
 from bayesfit.api.automatic_noise import AUTO, first_noise
-from bayesfit.api.fit import at_work, fit
+from bayesfit.api.fit import at_work, check_options, fit
 from bayesfit.api.sequential_prior import check_sequential, priors_in_common, priors_of_bins
 from bayesfit.compute.devices import TRACING
-from bayesfit.compute.errors import SettingsError, nearest
+from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.journal import is_kept
 from bayesfit.compute.work import Report, reported_as
 from bayesfit.data.stack import check_agreement, check_same_bins, labels_of, oriented
@@ -23,9 +22,6 @@ from bayesfit.posterior.pooling import parse_across
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import prepare
 from bayesfit.result.datasets import joined
-
-NOT_OPTIONS = "curves", "model", "progress", "on_interrupt"
-FIT_OPTIONS = tuple(name for name in inspect.signature(fit).parameters if name not in NOT_OPTIONS)
 
 
 def series(
@@ -81,9 +77,7 @@ def series(
     check_same_bins(datasets)
     labels = labels_of(datasets, names)
     widen = _widening(sequential_prior)
-    for name in options:
-        if name not in FIT_OPTIONS:
-            raise SettingsError("unknown setting", field=name, remedy=nearest(name, FIT_OPTIONS))
+    check_options(options)
     with at_work(progress, on_interrupt) as report:
         steps = _with_one_noise([_Step(data, model, options) for data in datasets])
         if widen is not None:

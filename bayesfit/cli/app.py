@@ -1,13 +1,16 @@
-"""The program, and what all its commands share: the exit codes, and how JAX is set up."""
+"""The program, and what all its commands share: the exit codes, and the signals that end a run."""
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import typer
 
 DONE, FAILED, WRONG_USE, NONE_OK, INTERRUPTED = 0, 1, 2, 3, 130
 BY_SIGNAL = 128  # plus the number of the signal
+ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP  # signals that end a run, with its progress kept
+GRACE = 3.0  # seconds to the end of the chunk of work that is under way
 
 app = typer.Typer(
     no_args_is_help=True,

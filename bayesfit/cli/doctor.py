@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bayesfit.cli.app import DONE, FAILED, app
-from bayesfit.cli.options import CpuDevices, Device, MemoryFraction, hardware_of, start
+from bayesfit.cli.options import Cache, CpuDevices, Device, MemoryFraction, hardware_of, start
 
 
 @app.command()
@@ -18,6 +18,7 @@ def doctor(
     device: Device = None,
     memory_fraction: MemoryFraction = None,
     cpu_devices: CpuDevices = None,
+    cache: Cache = None,
 ) -> None:
     """Print versions, devices, precision and the cache, and check a tiny fit against its known answer.
 
@@ -75,7 +76,7 @@ def _cache() -> dict[str, Any]:
     place = folder()
     kept = [path.stat().st_size for path in place.iterdir() if path.is_file()] if place and place.is_dir() else []
     return {
-        "cache": "off (BAYESFIT_CACHE is empty)" if place is None else str(place),
+        "cache": "none" if place is None else str(place),
         "cached programs": f"{len(kept)}, {sum(kept) / 1e6:.1f} MB",
     }
 

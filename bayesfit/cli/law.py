@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bayesfit.cli.app import app
-from bayesfit.cli.options import CpuDevices, Device, MemoryFraction, hardware_of, start
+from bayesfit.cli.options import Cache, CpuDevices, Device, MemoryFraction, hardware_of, start
 from bayesfit.cli.show_result import draw, print_law, print_paths
 
 LAW_SETTINGS = ("scatter", "verdicts", "priors", "fixed", "draws", "chains", "seed", "model")
@@ -29,6 +29,7 @@ def law(
     device: Device = None,
     memory_fraction: MemoryFraction = None,
     cpu_devices: CpuDevices = None,
+    cache: Cache = None,
 ) -> None:
     """Fit a law in q to the bins of a saved result that are ok: its parameters with 95 % intervals; of a series one
     for each dataset."""

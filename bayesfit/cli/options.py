@@ -38,8 +38,12 @@ CpuDevices = Annotated[
     int | None,
     typer.Option("--cpu-devices", envvar="BAYESFIT_CPU_DEVICES", help="Devices to divide the CPU into; one a core."),
 ]
+Cache = Annotated[
+    str | None,
+    typer.Option("--cache", envvar="BAYESFIT_CACHE", help="Folder in which compiled programs are kept, or none."),
+]
 
-
+NO_CACHE = "none"  # given as the folder
 NAMED = ("model", "noise", "pipeline", "together")  # settings that have an option of their own
 
 
@@ -51,6 +55,37 @@ def settings_of(context: typer.Context) -> RunSettings:
     here, environment = hardware_options(context)
     given = {name: asked[name] for name in NAMED if name in asked}
     return load_settings(asked["config"], asked["set_"] or (), environment, **given, **here)
+
+
+def started(context: typer.Context) -> RunSettings:
+    """The settings of a run, of which no name is unknown, after JAX was started as they say.
+
+    Raises:
+        SettingsError: a setting is impossible, or there is no such model, noise model or pipeline.
+    """
+    settings = settings_of(context)
+    start(settings)
+    check_names(settings)
+    return settings
+
+
+def check_names(settings: RunSettings) -> None:
+    """Refuse unknown names of noise models, models and pipelines before any file is read.
+
+    Raises:
+        SettingsError: there is no such.
+    """
+    from bayesfit.api.automatic_noise import AUTO
+    from bayesfit.modelling.model_choice import get_model
+    from bayesfit.modelling.noise import get_noise
+    from bayesfit.modelling.registry import get_pipeline
+
+    if settings.noise != AUTO:
+        get_noise(settings.noise)
+    if settings.model is not None:
+        get_model(settings.model)
+    if settings.pipeline is not None:
+        get_pipeline(settings.pipeline)
 
 
 def hardware_options(context: typer.Context) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -77,5 +112,8 @@ def start(settings: HardwareSettings) -> None:
 
     gc.set_threshold(200_000, 50, 50)  # imports and tracing make many small objects that live on
     from bayesfit.compute.hardware import Hardware, start_jax
+    from bayesfit.compute.program_files import set_cache
 
     start_jax(Hardware(settings.device, settings.memory_fraction, settings.cpu_devices))
+    if settings.cache is not None:
+        set_cache(settings.cache if settings.cache != NO_CACHE else None)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayesfit.cli.app import BY_SIGNAL, DONE, FAILED, INTERRUPTED, WRONG_USE, app
+from bayesfit.cli.app import BY_SIGNAL, DONE, ENDING, FAILED, GRACE, INTERRUPTED, WRONG_USE, app
 from bayesfit.cli.cluster import on_cluster
 from bayesfit.cli.fit_job import Wishes, fit_job
 from bayesfit.cli.jobs import Job, Shard, check_folder, found_files, jobs_of
 from bayesfit.cli.options import (
     Assignments,
+    Cache,
     Config,
     CpuDevices,
     Dask,
@@ -26,8 +26,7 @@ from bayesfit.cli.options import (
     Pipeline,
     Plot,
     Together,
-    settings_of,
-    start,
+    started,
 )
 from bayesfit.cli.status import Status
 from bayesfit.compute.progress_bar import progress_bar
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from bayesfit.modelling.settings import RunSettings
 
 FEW = 3  # files of which all tables are printed
-ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP  # signals that end a run, with its progress kept
-GRACE = 3.0  # seconds to the end of the chunk of work that is under way
 
 
 @app.command()
@@ -72,6 +69,7 @@ def run(
     device: Device = None,
     memory_fraction: MemoryFraction = None,
     cpu_devices: CpuDevices = None,
+    cache: Cache = None,
 ) -> None:
     """Fit files and save a posterior with a verdict on every bin.
 
@@ -80,9 +78,7 @@ def run(
     Exit code: 0 all files done; 1 a file failed; 2 wrong use or settings; 3 done, but some file has no bin that is ok;
     130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by a hang-up (what was done is kept).
     """
-    settings = settings_of(context)
-    start(settings)
-    check_names(settings)
+    settings = started(context)
     jobs, share = _jobs(files, output, settings), Shard.parse(shard)
     wishes = Wishes(plot, advise, fresh, brief=len(jobs) > FEW)
     status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 or dask else None
@@ -124,18 +120,3 @@ def _fit_all(
     if INTERRUPTED not in ends:
         status.print()
     return ends
-
-
-def check_names(settings: RunSettings) -> None:
-    """Refuse unknown names of noise models, models and pipelines before any file is read."""
-    from bayesfit.api.automatic_noise import AUTO
-    from bayesfit.modelling.model_choice import get_model
-    from bayesfit.modelling.noise import get_noise
-    from bayesfit.modelling.registry import get_pipeline
-
-    if settings.noise != AUTO:
-        get_noise(settings.noise)
-    if settings.model is not None:
-        get_model(settings.model)
-    if settings.pipeline is not None:
-        get_pipeline(settings.pipeline)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayesfit.cli.app import BY_SIGNAL, INTERRUPTED, app
+from bayesfit.cli.app import BY_SIGNAL, ENDING, GRACE, INTERRUPTED, app
 from bayesfit.cli.arrivals import Arrivals
 from bayesfit.cli.fit_job import Wishes
 from bayesfit.cli.jobs import Job, check_folder, check_job, made_folder
 from bayesfit.cli.options import (
     Assignments,
+    Cache,
     Config,
     CpuDevices,
     Device,
@@ -23,10 +24,8 @@ from bayesfit.cli.options import (
     Output,
     Pipeline,
     Plot,
-    settings_of,
-    start,
+    started,
 )
-from bayesfit.cli.run import ENDING, GRACE, check_names
 from bayesfit.cli.status import Status
 from bayesfit.compute.errors import BayesfitError, InputError, SettingsError
 from bayesfit.compute.work import heeded, stop_on
@@ -53,6 +52,7 @@ def watch(
     device: Device = None,
     memory_fraction: MemoryFraction = None,
     cpu_devices: CpuDevices = None,
+    cache: Cache = None,
 ) -> None:
     """Fit files as they arrive in a folder: a point estimate of each at once (NAME_estimate.csv), then its posterior.
 
@@ -60,9 +60,7 @@ def watch(
 
     Exit code: 0 nothing has arrived for --idle seconds; 130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by a hang-up.
     """
-    settings = settings_of(context)
-    start(settings)
-    check_names(settings)
+    settings = started(context)
     if settings.together is not None:
         raise SettingsError("files that arrive are fitted each by itself", field="together", remedy="Leave it out")
     check_folder(output)

@@ -40,10 +40,25 @@ class Kept(NamedTuple):
     code: bytes
 
 
+_CHOSEN: dict[str, Path | None] = {}  # the "place" of programs, once one is chosen
+
+
+def set_cache(place: str | Path | None) -> None:
+    """Keep compiled programs in this folder from now on, or, with None, keep none.
+
+    By default they are in `bayesfit/programs` under XDG_CACHE_HOME (~/.cache). The folder must be the user's alone.
+
+    Example:
+        >>> import bayesfit
+        >>> bayesfit.set_cache(None)
+    """
+    _CHOSEN["place"] = None if place is None else Path(place)
+
+
 def folder() -> Path | None:
     """The folder in which programs are kept; None if they are not kept."""
-    if (named := os.environ.get("BAYESFIT_CACHE")) is not None:
-        return Path(named) if named else None
+    if _CHOSEN:
+        return _CHOSEN["place"]
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bayesfit" / "programs"
 
 

@@ -4,7 +4,7 @@ for all runs and all devices.
 A program is kept under a hash of everything that it depends on: its identity as its maker states it, or else the text
 of the traced program; the shapes of its arguments, every source file of the package, the versions of the libraries and
 the processor. The files (`compute/program_files.py`) are in `bayesfit/programs` under XDG_CACHE_HOME (~/.cache by
-default), or in the folder that BAYESFIT_CACHE names; if BAYESFIT_CACHE is empty, nothing is kept.
+default), or where `set_cache` says.
 """
 
 from __future__ import annotations

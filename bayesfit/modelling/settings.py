@@ -31,7 +31,7 @@ Integer = Annotated[int, BeforeValidator(_plain_integer)]
 RENAMED = {"sample": "specimen", "carry": "sequential_prior"}  # former names of settings, and the current ones
 TOGETHER = ("together", "names", "sequential_prior", "level")  # settings of several files as one
 READING = ("skip_first", "tau_min", "tau_max", "columns", "units", "layout", "sheet", "optics")  # of reading a file
-HARDWARE = ("device", "memory_fraction", "cpu_devices")  # of what is computed on
+HARDWARE = ("device", "memory_fraction", "cpu_devices", "cache")  # of what is computed on
 Delay = Annotated[float, Field(ge=0)] | list[Annotated[float, Field(ge=0)]]  # one, or one per bin; has unit s
 
 
@@ -62,11 +62,13 @@ class FitSettings(Strict):
 
 
 class HardwareSettings(Strict):
-    """What the command line computes on. They are chosen before JAX starts, so they are none of `bayesfit.fit`."""
+    """What the command line computes on, and where it keeps compiled programs. They are chosen before JAX starts, so
+    they are none of `bayesfit.fit`."""
 
     device: Literal["auto", "cpu", "gpu"] = "auto"
     memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     cpu_devices: Annotated[Integer, Field(ge=1, le=1024)] | None = None
+    cache: str | None = None
 
 
 class RunSettings(HardwareSettings, FitSettings):
