@@ -11,6 +11,7 @@ import xarray as xr
 
 import bayesfit
 from bayesfit.compute.single_precision import in_single
+from bayesfit.result.files import SEALED
 from bayesfit.result.tree import in_all_bins
 
 
@@ -100,9 +101,25 @@ def test_draws_are_small_on_disk(saved):
     assert saved.stat().st_size < 4e6
 
 
-def test_overwritten_bytes_are_found(saved, tmp_path):
+def test_any_flipped_byte_is_found_before_the_file_is_opened(saved, tmp_path, monkeypatch):
+    """HDF5 may crash, or never end, on a damaged file."""
+    content, path = saved.read_bytes(), tmp_path / "damaged.nc"
+    monkeypatch.setattr(xr, "open_datatree", None)
+    for place in [0, 1, *np.linspace(2, len(content) - SEALED - 1, 20).astype(int), len(content) - 1]:
+        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
+        with pytest.raises(bayesfit.ResultError, match=r"damaged\.nc: its content has changed"):
+            bayesfit.load(path)
+
+
+def test_damage_to_the_seal_alone_changes_nothing(saved, tmp_path):
+    content, path = saved.read_bytes(), tmp_path / "damaged.nc"
+    path.write_bytes(content[: -SEALED + 3] + b"?" + content[-SEALED + 4 :])
+    xr.testing.assert_identical(bayesfit.load(path), bayesfit.load(saved))
+
+
+def test_overwritten_bytes_are_found_in_former_files_without_a_seal(saved, tmp_path):
     """A damaged file is refused, or the damage fell on bytes that hold nothing: then everything reads as it was."""
-    content, whole = bytearray(saved.read_bytes()), bayesfit.load(saved)
+    content, whole = bytearray(saved.read_bytes()[:-SEALED]), bayesfit.load(saved)
     refused = 0
     for place in np.linspace(len(content) * 0.1, len(content) * 0.9, 16).astype(int):
         damaged = content.copy()

@@ -9,7 +9,7 @@ from pathlib import Path
 PART = ".part"  # ending of a file that is being written
 
 
-def write_whole(path: Path, content: bytes, private: bool = False) -> None:
+def write_whole(path: Path, *content: bytes, private: bool = False) -> None:
     """Write a file beside the path, wait until the disk has it, and only then give it its name. Others may read it, as
     far as the user lets them, unless it is `private`.
 
@@ -19,7 +19,7 @@ def write_whole(path: Path, content: bytes, private: bool = False) -> None:
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.writelines(content)
             file.flush()
             os.fsync(file.fileno())
         if not private:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,10 @@ from bayesfit.compute.single_precision import as_stored
 from bayesfit.compute.whole_files import write_whole
 
 OF_CONTENT, OF_ATTRIBUTES = "content_sha256", "attributes_sha256"  # hashes that a file states; old ones the first alone
+SEAL = b"\nbayesfit sha256 "  # ends the file, with the hash of all before it; to HDF5 it is not there
+SEALED = len(SEAL) + hashlib.sha256().digest_size
+BLOCK = 2**20  # bytes that are hashed at once
+CHANGED = "its content has changed since it was written"
 COMPRESSED = {"zlib": True, "complevel": 4}
 RENAMED = {  # variables and dimensions of older saved results, and their names today
     "jumped": "independence_accepted",
@@ -75,7 +80,8 @@ def save(result: xr.DataTree, path: str | Path) -> Path:
     small.attrs[OF_CONTENT] = content_hash(small)
     small.attrs[OF_ATTRIBUTES] = attributes_hash(small)
     try:
-        write_whole(path, _content(small))
+        content = _content(small)
+        write_whole(path, content, SEAL, hashlib.sha256(content).digest())
     except (OSError, TypeError, ValueError) as error:
         raise ResultError(f"cannot be written: {getattr(error, 'strerror', None) or error}", file=path) from error
     return path
@@ -116,6 +122,7 @@ def load(path: str | Path) -> xr.DataTree:
     if not path.is_file():
         raise ResultError("no such file", file=path)
     try:
+        _check_seal(path)
         with xr.open_datatree(path, engine="h5netcdf", phony_dims="sort") as opened:
             if sum(node.nbytes for node in opened.subtree) > memory():
                 raise ResultError("would not fit in memory", file=path, remedy="Is it corrupt? Run the fit again")
@@ -128,8 +135,29 @@ def load(path: str | Path) -> xr.DataTree:
     if stated is None or "posterior" not in result.children:
         raise ResultError("is not a result of bayesfit", file=path)
     if stated != content_hash(result) or result.attrs.get(OF_ATTRIBUTES) not in (None, attributes_hash(result)):
-        raise ResultError("its content has changed since it was written", file=path, remedy="Run the fit again")
+        raise ResultError(CHANGED, file=path, remedy="Run the fit again")
     return _with_current_names(result)
+
+
+def _check_seal(path: Path) -> None:
+    """Refuse a file of other bytes than were written, before HDF5 reads it, which on some may crash or never end.
+
+    Raises:
+        ResultError: they have changed. A file without a seal, as of former versions, is none of these.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - SEALED, 0))
+        seal = file.read()
+        if not seal.startswith(SEAL):
+            return
+        file.seek(0)
+        digest, left = hashlib.sha256(), size - SEALED
+        while left and (block := file.read(min(left, BLOCK))):
+            digest.update(block)
+            left -= len(block)
+    if seal.removeprefix(SEAL) != digest.digest():
+        raise ResultError(CHANGED, file=path, remedy="Run the fit again")
 
 
 def _with_current_names(result: xr.DataTree) -> xr.DataTree:
