@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bayesfit import geometry as geometry
     from bayesfit.api.compare import compare as compare
     from bayesfit.api.fit import fit as fit
     from bayesfit.api.fit import point_estimate as point_estimate
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from bayesfit.api.law import law as law
     from bayesfit.api.series import series as series
     from bayesfit.api.stokes_einstein import stokes_einstein as stokes_einstein
+    from bayesfit.backends.arrays import ensure_numpy as ensure_numpy
+    from bayesfit.backends.choice import get_backend as get_backend
+    from bayesfit.backends.choice import reset_backend as reset_backend
+    from bayesfit.backends.choice import set_backend as set_backend
+    from bayesfit.backends.choice import use_backend as use_backend
     from bayesfit.compute.errors import BayesfitError as BayesfitError
     from bayesfit.compute.errors import InputError as InputError
     from bayesfit.compute.errors import ModelError as ModelError
@@ -57,6 +63,11 @@ _HOMES = {
     "ModelError": "compute.errors",
     "ResultError": "compute.errors",
     "SettingsError": "compute.errors",
+    "ensure_numpy": "backends.arrays",
+    "get_backend": "backends.choice",
+    "reset_backend": "backends.choice",
+    "set_backend": "backends.choice",
+    "use_backend": "backends.choice",
     "set_cache": "compute.program_files",
     "fit": "api.fit",
     "fit_many": "api.fit_many",
@@ -86,12 +97,16 @@ _HOMES = {
     "stokes_einstein": "api.stokes_einstein",
 }
 
-__all__ = sorted(_HOMES)
+_ROOMS = ("geometry",)  # whose own names are public
+
+__all__ = sorted([*_HOMES, *_ROOMS])
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import bayesfit` costs nothing."""
+    if name in _ROOMS:
+        return importlib.import_module(f"bayesfit.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'bayesfit' has no attribute {name!r}")
     return getattr(importlib.import_module(f"bayesfit.{_HOMES[name]}"), name)

@@ -36,6 +36,10 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,6 +103,7 @@ def exposures(
     contrast: tuple[float, float] = (0.2, 0.3),
     errors: str = "pixel",
     wrong_by: float = 10.0,
+    workers: int = 1,
     contrast_prior: str = "TruncatedNormal(0.15, 0.2, low=0)",
     baseline_prior: str = "Normal(1, 0.1)",
     **how: Any,
@@ -111,6 +116,7 @@ def exposures(
         rate, beta, contrast: ranges that each bin draws its own from, rate (1/s) and counts evenly in the logarithm.
         errors: "pixel" as the module says; "wrong_small" and "wrong_large" are these divided and multiplied by
             `wrong_by`; with "none" no errors are stated, and points without a photon pair are NaN.
+        workers: processes that simulate bins, which changes none of them.
         how: what `Measurement` takes.
 
     Returns:
@@ -122,12 +128,9 @@ def exposures(
     if errors not in STATED:
         raise ValueError(f"errors is {errors!r}, expected one of {', '.join(STATED)}")
     measurement, scale = Measurement(**how), wrong_by ** STATED[errors]
-    drawn, seen = [], []
-    for place in range(bins):
-        rng = np.random.default_rng([seed, place])
-        true = _draw(rate, beta, contrast, counts, rng)
-        drawn.append(true)
-        seen.append(_one_bin(true, measurement, rng))
+    one = partial(_one_bin, seed, (rate, beta, contrast, counts), measurement)
+    with nullcontext() if workers == 1 else ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        drawn, seen = zip(*(map if pool is None else pool.map)(one, range(bins)), strict=True)
     priors = {"contrast_prior": contrast_prior, "baseline_prior": baseline_prior}
     return [
         _datasets([trues[place] for trues in drawn], [curves[place] for curves in seen], measurement, scale, priors)
@@ -182,7 +185,14 @@ def _draw(
     return [Truth(**own, counts=low * (high / low) ** place) for low, high in counts]
 
 
-def _one_bin(trues: Sequence[Truth], how: Measurement, rng: np.random.Generator) -> list[tuple[Any, ...]]:
+def _one_bin(seed: int, ranges: tuple[Any, ...], how: Measurement, place: int) -> tuple[list[Truth], list[Any]]:
+    """The truth of a bin in each exposure, and what is seen of it."""
+    rng = np.random.default_rng([seed, place])
+    trues = _draw(*ranges, rng)
+    return trues, _seen(trues, how, rng)
+
+
+def _seen(trues: Sequence[Truth], how: Measurement, rng: np.random.Generator) -> list[tuple[Any, ...]]:
     """Of each exposure: g2, its error over the pixels, photons per pixel and frame, the mean g2, and the error of the
     fields' autocorrelation."""
     rate, (delays, scales) = trues[0].rate * how.frame_time, how.delays

@@ -1,0 +1,127 @@
+"""Where pixels look: against pyFAI, against trigonometry, and by hand."""
+
+import numpy as np
+import pytest
+
+import bayesfit
+from bayesfit.geometry import Detector, from_poni, qmap
+
+FLAT = Detector((40, 60), (75e-6, 100e-6), 0.1, (12.25, 33.5), wavelength=1.1)
+TILTED = Detector((40, 60), (75e-6, 100e-6), 0.1, (12.25, 33.5), wavelength=1.1, rotations=(0.2, -0.3, 0.5))
+BEHIND = Detector((40, 60), (75e-6, 100e-6), 0.002, (12.25, 33.5), wavelength=1.1, rotations=(2.5, 0.1, 0.0))
+BOTH = pytest.mark.parametrize("backend", ["numpy", "jax"])
+
+
+def from_pyfai(detector):
+    """q [1/angstrom], azimuth and scattering angle [degree] by pyFAI."""
+    geometry = pytest.importorskip("pyFAI.geometry")
+    detectors = pytest.importorskip("pyFAI.detectors")
+    (height, width), (row, column) = detector.pixel_size, detector.normal
+    places = {"poni1": (row + 0.5) * height, "poni2": (column + 0.5) * width}
+    rotations = dict(zip(("rot1", "rot2", "rot3"), detector.rotations, strict=True))
+    own = geometry.Geometry(
+        dist=detector.distance,
+        **places,
+        **rotations,
+        detector=detectors.Detector(height, width, max_shape=detector.shape),
+        wavelength=detector.wavelength * 1e-10,
+    )
+    q, phi, two_theta = (own.center_array(detector.shape, unit=unit) for unit in ("q_A^-1", "chi_rad", "2th_rad"))
+    return q, np.degrees(phi), np.degrees(two_theta)
+
+
+@BOTH
+@pytest.mark.parametrize("detector", [FLAT, TILTED, BEHIND], ids=["flat", "tilted", "behind"])
+@pytest.mark.filterwarnings("ignore")  # of pyFAI
+def test_as_pyfai_has_it(detector, backend):
+    found = bayesfit.ensure_numpy(qmap(detector, backend=backend))
+    q, phi, two_theta = from_pyfai(detector)
+    np.testing.assert_allclose(found.q, q, rtol=1e-12)
+    np.testing.assert_allclose(found.two_theta, two_theta, rtol=1e-12)
+    np.testing.assert_allclose((found.phi - phi + 180) % 360, 180, rtol=1e-12)
+
+
+@BOTH
+def test_as_trigonometry_has_it(backend):
+    found = bayesfit.ensure_numpy(qmap(TILTED, backend=backend))
+    expected = 4 * np.pi / TILTED.wavelength * np.sin(np.radians(found.two_theta) / 2)
+    np.testing.assert_allclose(found.q, expected, rtol=1e-12)
+
+
+def test_the_direct_beam_arrives_at_the_beam_center():
+    row, column = TILTED.beam_center
+    moved = tuple(start - place for start, place in zip(TILTED.normal, (row, column), strict=True))
+    at_origin = Detector((1, 1), TILTED.pixel_size, TILTED.distance, moved, 1.1, TILTED.rotations)
+    assert float(qmap(at_origin, backend="numpy").two_theta[0, 0]) < 1e-12
+    assert FLAT.beam_center == FLAT.normal
+
+
+def test_small_angles_lose_no_digits():
+    far = Detector((1, 2), (1e-6, 1e-6), 100.0, (0, 0), wavelength=1.0)
+    q = qmap(far, backend="numpy").q[0, 1]
+    assert q == pytest.approx(2 * np.pi * 1e-8, rel=1e-15)
+
+
+@BOTH
+def test_in_reflection_the_parts_add_up(backend):
+    whole = bayesfit.ensure_numpy(qmap(FLAT, incidence=0.2, backend=backend))
+    np.testing.assert_allclose(np.hypot(whole.q_parallel, whole.q_perpendicular), whole.q, rtol=1e-9, atol=1e-15)
+    for name in ("q", "phi", "two_theta"):
+        np.testing.assert_array_equal(
+            getattr(whole, name), bayesfit.ensure_numpy(getattr(qmap(FLAT, backend=backend), name))
+        )
+
+
+def test_the_specular_beam_leaves_at_the_angle_at_which_it_came():
+    """Twice the angle of incidence above the direct beam, which is up, against the rows."""
+    row = 0.1 * np.tan(np.radians(2 * 3.0)) / 1e-4
+    detector = Detector((1, 1), (1e-4, 1e-4), 0.1, (row, 0), wavelength=1.0)
+    found = qmap(detector, incidence=3.0, backend="numpy")
+    assert float(found.exit_angle[0, 0]) == pytest.approx(3.0)
+    assert float(found.q_parallel[0, 0]) == pytest.approx(0, abs=1e-12)
+    assert float(found.q_perpendicular[0, 0]) == pytest.approx(4 * np.pi * np.sin(np.radians(3.0)))
+
+
+@pytest.mark.filterwarnings("ignore")  # of pyFAI
+def test_a_calibration_of_pyfai(tmp_path):
+    pytest.importorskip("pyFAI")
+    path = tmp_path / "run.poni"
+    path.write_text(
+        "poni_version: 2.1\n"
+        "Detector: Detector\n"
+        'Detector_config: {"pixel1": 7.5e-05, "pixel2": 1e-4, "max_shape": [40, 60], "orientation": 3}\n'
+        f"Distance: 0.1\nPoni1: {12.75 * 75e-6}\nPoni2: {34 * 1e-4}\nRot1: 0.2\nRot2: -0.3\nRot3: 0.5\n"
+        "Wavelength: 1.1e-10\n"
+    )
+    found = from_poni(path)
+    assert (found.shape, found.rotations) == (TILTED.shape, TILTED.rotations)
+    np.testing.assert_allclose(found.normal, TILTED.normal, rtol=1e-12)
+    np.testing.assert_allclose([found.distance, found.wavelength], [0.1, 1.1], rtol=1e-12)
+    (tmp_path / "no.poni").write_text("nothing")
+    with pytest.raises(bayesfit.InputError, match=r"no\.poni"):
+        from_poni(tmp_path / "no.poni")
+    with pytest.raises(bayesfit.InputError, match="no such file"):
+        from_poni(tmp_path / "absent.poni")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("shape", (0, 5)),
+        ("pixel_size", (75e-6,)),
+        ("distance", -1.0),
+        ("normal", (np.nan, 1.0)),
+        ("wavelength", 0.0),
+        ("rotations", (0.1, 0.2)),
+    ],
+)
+def test_impossible_detectors_are_refused_by_name(field, value):
+    given = {"shape": (2, 2), "pixel_size": (1e-4, 1e-4), "distance": 1.0, "normal": (0, 0), "wavelength": 1.0}
+    with pytest.raises(bayesfit.SettingsError, match=f"{field}: got"):
+        Detector(**given | {field: value})
+
+
+@pytest.mark.parametrize("incidence", [0, -1, 91, np.nan])
+def test_impossible_incidence_is_refused(incidence):
+    with pytest.raises(bayesfit.SettingsError, match="incidence"):
+        qmap(FLAT, incidence=incidence)
