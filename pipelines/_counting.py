@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesfit.pipelines._hdf5 import Reader
+from bayesfit.compute.hdf5 import Reader
 
 Numbers = dict[str, Any]
 

@@ -73,7 +73,7 @@ def test_a_pipeline_is_found_by_its_name(name):
         (bayesfit.get_model, "__init__", "Known: "),
         (bayesfit.get_model, "", "Known: "),
         (bayesfit.get_pipeline, "aps_8id", "Did you mean 'aps_8idi'?"),
-        (bayesfit.get_pipeline, "_hdf5", "Known: aps_8idi, dls_alv, nxxpcs, table"),
+        (bayesfit.get_pipeline, "_edge", "Known: aps_8idi, dls_alv, nxxpcs, table"),
     ],
 )
 def test_unknown_names_suggest_the_nearest(get, name, remedy):

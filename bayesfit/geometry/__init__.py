@@ -1,6 +1,11 @@
 """Where the pixels of a detector look: wave vectors and angles, and the bins that they make."""
 
+from bayesfit.geometry.bins import Bins as Bins
+from bayesfit.geometry.bins import Partition as Partition
+from bayesfit.geometry.bins import partition as partition
 from bayesfit.geometry.detector import Detector as Detector
 from bayesfit.geometry.detector import from_poni as from_poni
+from bayesfit.geometry.qmap_files import read_partition as read_partition
+from bayesfit.geometry.qmap_files import save_partition as save_partition
 from bayesfit.geometry.scattering import QMap as QMap
 from bayesfit.geometry.scattering import qmap as qmap

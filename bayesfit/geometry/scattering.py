@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from bayesfit.backends.choice import get_backend
@@ -20,31 +21,17 @@ from bayesfit.backends.protocol import BackendProtocol
 from bayesfit.compute.errors import SettingsError
 from bayesfit.geometry.detector import Detector
 
-
-class QMap(NamedTuple):
-    """What each pixel sees, arrays (row, column) of the backend: `q` [1/angstrom]; `phi` [degree], 0 along the columns
-    and 90 down the rows; `two_theta` [degree]. In reflection also the parts of q along the surface and across it
-    [1/angstrom], and the angle of the scattered light above the surface [degree]; else None."""
-
-    q: Any
-    phi: Any
-    two_theta: Any
-    q_parallel: Any = None
-    q_perpendicular: Any = None
-    exit_angle: Any = None
+DEGREE = 180.0 / math.pi
 
 
 def qmap(detector: Detector, *, incidence: float | None = None, backend: str | None = None) -> QMap:
-    """The wave vector and angles of all pixels of a detector; of several modules, call it for each.
+    """The wave vectors and angles of all pixels of a detector; of several modules, call it for each.
 
     Args:
         detector: where it stands.
         incidence: in reflection, the angle between the beam and the surface [degree]. The surface faces up, against the
             rows. None: transmission.
         backend: "numpy", "jax" or "auto"; by default the one that was chosen.
-
-    Returns:
-        Arrays (row, column) of the backend, in double precision.
 
     Raises:
         SettingsError: the incidence is not above 0 and at most 90, or there is no such backend.
@@ -57,48 +44,123 @@ def qmap(detector: Detector, *, incidence: float | None = None, backend: str | N
     """
     if incidence is not None and not 0 < incidence <= 90:
         raise SettingsError(f"got {incidence!r}", field="incidence", remedy="Expected degrees above 0, up to 90")
-    chosen = get_backend(backend)
-    directions = [[*detector.rotation[axis]] for axis in range(3)]
-    numbers = [*detector.pixel_size, *detector.normal, detector.distance, 2 * math.pi / detector.wavelength]
-    found = _compiled(chosen, _of_pixels)(chosen.asarray(directions), chosen.asarray(numbers), shape=detector.shape)
-    if incidence is None:
-        return QMap(*found[:3])
-    angle = chosen.asarray(math.radians(incidence))
-    return QMap(*found[:3], *_compiled(chosen, _of_surface)(angle, *found[3:], numbers[-1]))
+    return QMap(detector, incidence, get_backend(backend))
+
+
+@dataclass(frozen=True)
+class QMap:
+    """What the pixels of a detector see, in transmission or at an angle of incidence [degree]: arrays (row, column) of
+    the backend, in double precision, each of which is computed when it is first asked for."""
+
+    detector: Detector
+    incidence: float | None
+    backend: BackendProtocol
+
+    @cached_property
+    def q(self) -> Any:
+        """The length of the wave vector [1/angstrom]."""
+        return self._computed(_q)
+
+    @cached_property
+    def phi(self) -> Any:
+        """The azimuth, from -180 to 180: 0 along the columns, 90 down the rows [degree]."""
+        return self._computed(_phi)
+
+    @cached_property
+    def two_theta(self) -> Any:
+        """The angle of scattering [degree]."""
+        return self._computed(_two_theta)
+
+    @cached_property
+    def q_parallel(self) -> Any:
+        """In reflection, the part of the wave vector along the surface [1/angstrom]."""
+        return self._computed(_q_parallel, in_reflection=True)
+
+    @cached_property
+    def q_perpendicular(self) -> Any:
+        """In reflection, the part of the wave vector across the surface [1/angstrom]."""
+        return self._computed(_q_perpendicular, in_reflection=True)
+
+    @cached_property
+    def exit_angle(self) -> Any:
+        """In reflection, the angle of the scattered light above the surface [degree]."""
+        return self._computed(_exit_angle, in_reflection=True)
+
+    def _computed(self, quantity: Quantity, in_reflection: bool = False) -> Any:
+        """One map.
+
+        Raises:
+            SettingsError: it is one of reflection, and this is transmission.
+        """
+        if in_reflection and self.incidence is None:
+            raise SettingsError("is needed for what a surface reflects", field="incidence", remedy="Give it to qmap")
+        own, made = self.detector, self.backend.asarray
+        numbers = [*own.pixel_size, *own.normal, own.distance, 2 * math.pi / own.wavelength]
+        angle = math.radians(self.incidence or 0.0)
+        rotation = [[*row] for row in own.rotation]
+        return _compiled(self.backend, quantity)(made(rotation), made(numbers), made(angle), shape=own.shape)
+
+
+class Pixels(NamedTuple):
+    """Where the pixels are, x down the rows, y along the columns, z along the beam [m], R `away`; the wave number k
+    [1/angstrom], the incidence [rad], and the namespace of the arrays."""
+
+    x: Any
+    y: Any
+    z: Any
+    away: Any
+    k: Any
+    incidence: Any
+    xp: Any
+
+    @property
+    def above(self) -> Any:
+        """The sine of the exit angle: the normal of the surface is cos(incidence) up less sin(incidence) along the
+        beam."""
+        return -(self.xp.cos(self.incidence) * self.x + self.xp.sin(self.incidence) * self.z) / self.away
+
+
+Quantity = Callable[[Pixels], Any]
 
 
 @lru_cache
-def _compiled(backend: BackendProtocol, of_backend: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
-    """A function of this backend's arrays, compiled once."""
-    return backend.jit(of_backend(backend.xp), static=("shape",) if of_backend is _of_pixels else ())
+def _compiled(backend: BackendProtocol, quantity: Quantity) -> Callable[..., Any]:
+    """A map by this backend, compiled once."""
+    xp: Any = backend.xp
 
-
-def _of_pixels(xp: Any) -> Callable[..., tuple[Any, ...]]:
-    def maps(rotation: Any, numbers: Any, shape: tuple[int, int]) -> tuple[Any, ...]:
-        """q, phi and two_theta; then the direction of each pixel, of length 1."""
+    def compute(rotation: Any, numbers: Any, incidence: Any, shape: tuple[int, int]) -> Any:
         down = (xp.arange(shape[0], dtype=xp.float64)[:, None] - numbers[2]) * numbers[0]
         along = (xp.arange(shape[1], dtype=xp.float64)[None, :] - numbers[3]) * numbers[1]
         x, y, z = (
-            rotation[axis, 0] * down + rotation[axis, 1] * along + rotation[axis, 2] * numbers[4] for axis in range(3)
+            row[0] * down + row[1] * along + row[2] * numbers[4] for row in (rotation[axis] for axis in range(3))
         )
-        across = x * x + y * y
-        away = xp.sqrt(across + z * z)
-        q = numbers[5] * xp.sqrt(2.0 * across / (away * (away + z)))
-        degree = 180.0 / math.pi
-        two_theta = degree * xp.atan2(xp.sqrt(across), z)
-        return q, degree * xp.atan2(x, y), two_theta, x / away, y / away, z / away
+        return quantity(Pixels(x, y, z, xp.sqrt(x * x + y * y + z * z), numbers[5], incidence, xp))
 
-    return maps
+    return backend.jit(compute, static=("shape",))
 
 
-def _of_surface(xp: Any) -> Callable[..., tuple[Any, ...]]:
-    def parts(incidence: Any, x: Any, y: Any, z: Any, k: Any) -> tuple[Any, ...]:
-        """q along and across a surface whose normal is cos(incidence) up less sin(incidence) along the beam."""
-        cosine, sine = xp.cos(incidence), xp.sin(incidence)
-        above = -cosine * x - sine * z
-        forward = cosine * z - sine * x
-        q_parallel = k * xp.sqrt((forward - cosine) ** 2 + y * y)
-        exit_angle = 180.0 / math.pi * xp.asin(xp.clip(above, -1.0, 1.0))
-        return q_parallel, k * (above + sine), exit_angle
+def _q(at: Pixels) -> Any:
+    across = at.x * at.x + at.y * at.y
+    return at.k * at.xp.sqrt(2.0 * across / (at.away * (at.away + at.z)))
 
-    return parts
+
+def _phi(at: Pixels) -> Any:
+    return DEGREE * at.xp.atan2(at.x, at.y)
+
+
+def _two_theta(at: Pixels) -> Any:
+    return DEGREE * at.xp.atan2(at.xp.sqrt(at.x * at.x + at.y * at.y), at.z)
+
+
+def _q_perpendicular(at: Pixels) -> Any:
+    return at.k * (at.above + at.xp.sin(at.incidence))
+
+
+def _q_parallel(at: Pixels) -> Any:
+    cosine, sine = at.xp.cos(at.incidence), at.xp.sin(at.incidence)
+    forward = (cosine * at.z - sine * at.x) / at.away - cosine
+    return at.k * at.xp.sqrt(forward**2 + (at.y / at.away) ** 2)
+
+
+def _exit_angle(at: Pixels) -> Any:
+    return DEGREE * at.xp.asin(at.xp.clip(at.above, -1.0, 1.0))

@@ -3,7 +3,6 @@ nothing from other files, of which the hash of this one says nothing."""
 
 import math
 import mmap
-import re
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import h5py
 import numpy as np
 from jaxtyping import Float, Num
 
-from bayesfit import InputError
+from bayesfit.compute.errors import InputError
 from bayesfit.compute.memory import COPIES, memory
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -22,14 +21,6 @@ HEAP = b"GCOL\x01\0\0\0"  # where strings of any length are kept
 MOST_STRINGS = 100_000
 ELSEWHERE = "is in another file"
 Points = Float[np.ndarray, "bin tau"]
-
-PER_ANGSTROM = {  # factor to 1/angstrom, by the length in the unit of q
-    r"pm|picomet(er|re)s?": 1e2,
-    r"nm|nanomet(er|re)s?": 1e-1,
-    r"[uµμ]m|micromet(er|re)s?|microns?": 1e-4,
-    r"mm|millimet(er|re)s?": 1e-7,
-    r"m|met(er|re)s?": 1e-10,
-}
 
 
 def missing_in(path: Path, needed: tuple[str, ...]) -> str | None:
@@ -219,15 +210,3 @@ def text(value: object) -> str:
 
 def _decoded(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def per_angstrom(units: str) -> tuple[float, str]:
-    """Factor from a unit of q to 1/angstrom (0.1 for the inverse nanometre), and the unit in words. If the unit is not
-    stated or not understood, the factor is 1 and the words say so."""
-    for word in re.findall(r"[^\W\d_]+", units.lower()):
-        for length, factor in PER_ANGSTROM.items():
-            if re.fullmatch(length, word):
-                return factor, f"1/{word}"
-    if re.search(r"angstrom|å|\ba\b", units.lower()):
-        return 1.0, "1/angstrom"
-    return 1.0, f"1/angstrom, assumed: the file says {units!r}" if units.strip() else "1/angstrom, assumed: not stated"

@@ -1,0 +1,23 @@
+"""The unit of q that an HDF5 file states."""
+
+import re
+
+PER_ANGSTROM = {  # factor to 1/angstrom, by the length in the unit of q
+    r"pm|picomet(er|re)s?": 1e2,
+    r"nm|nanomet(er|re)s?": 1e-1,
+    r"[uµμ]m|micromet(er|re)s?|microns?": 1e-4,
+    r"mm|millimet(er|re)s?": 1e-7,
+    r"m|met(er|re)s?": 1e-10,
+}
+
+
+def per_angstrom(units: str) -> tuple[float, str]:
+    """Factor from a unit of q to 1/angstrom (0.1 for the inverse nanometre), and the unit in words. If the unit is not
+    stated or not understood, the factor is 1 and the words say so."""
+    for word in re.findall(r"[^\W\d_]+", units.lower()):
+        for length, factor in PER_ANGSTROM.items():
+            if re.fullmatch(length, word):
+                return factor, f"1/{word}"
+    if re.search(r"angstrom|å|\ba\b", units.lower()):
+        return 1.0, "1/angstrom"
+    return 1.0, f"1/angstrom, assumed: the file says {units!r}" if units.strip() else "1/angstrom, assumed: not stated"

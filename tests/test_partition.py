@@ -1,0 +1,149 @@
+"""The bins that pixels make, and the files of APS 8-ID that hold them."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import bayesfit
+from bayesfit.geometry import Detector, partition, qmap, read_partition, save_partition
+
+SHIPPED = Path(__file__).parents[1] / "data" / "aps_8idi_sim.hdf"
+DETECTOR = Detector((80, 100), (75e-6, 75e-6), 5.0, (35.2, 52.8), wavelength=1.24)
+
+
+@pytest.fixture(scope="module")
+def looked():
+    return qmap(DETECTOR, backend="numpy")
+
+
+@pytest.fixture
+def mask():
+    good = np.ones(DETECTOR.shape, bool)
+    good[30:40] = False
+    good[:, 70] = False
+    return good
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_every_good_pixel_is_in_one_bin_of_each_kind(looked, mask, scale):
+    found = partition(looked, (3, 4), (9, 8), mask=mask, scale=scale)
+    assert np.array_equal(found.mask, mask)
+    for bins in (found.static, found.dynamic):
+        assert np.array_equal(bins.roi_map > 0, mask)
+        assert np.array_equal(np.unique(bins.roi_map[mask]), np.arange(1, bins.count + 1))
+        assert bins.pixels.sum() == mask.sum()
+    nested = [np.unique(found.dynamic.roi_map[found.static.roi_map == n]) for n in range(1, found.static.count + 1)]
+    assert all(numbers.size == 1 for numbers in nested)
+
+
+def test_bins_are_where_they_say(looked, mask):
+    found = partition(looked, (4, 6), mask=mask, scale="log", q_range=(1e-3, 3e-3), phi_start=10.0)
+    edges = np.geomspace(1e-3, 3e-3, 5)
+    np.testing.assert_allclose(found.dynamic.q, np.sqrt(edges[1:] * edges[:-1]))
+    for number, (q, phi) in enumerate(zip(*found.dynamic.centers, strict=True), start=1):
+        inside = found.dynamic.roi_map == number
+        ring = np.searchsorted(edges, q) - 1
+        assert np.all((looked.q[inside] >= edges[ring]) & (looked.q[inside] <= edges[ring + 1]))
+        assert np.all(np.abs((looked.phi[inside] - phi + 180) % 360 - 180) <= 30 + 1e-9)
+    expected = mask & (looked.q >= 1e-3) & (looked.q <= 3e-3)
+    assert np.array_equal(found.mask, expected)
+
+
+def test_bins_without_pixels_have_no_number(looked):
+    half = np.zeros(DETECTOR.shape, bool)
+    half[40:] = True  # below the beam: phi from 0 to 180 degree
+    found = partition(looked, (2, 4), mask=half)
+    assert found.dynamic.count == 4
+    assert found.dynamic.index_mapping.tolist() == [2, 3, 6, 7]
+    assert found.dynamic.centers[1].tolist() == [45, 135, 45, 135]
+
+
+def test_jax_gives_the_same_bins(looked, mask):
+    own = partition(qmap(DETECTOR, backend="jax"), (3, 4), mask=mask)
+    assert np.mean(own.dynamic.roi_map == partition(looked, (3, 4), mask=mask).dynamic.roi_map) > 0.999
+
+
+def test_files_are_read_back_as_they_were(looked, mask, tmp_path):
+    found = partition(looked, (3, 4), (9, 8), mask=mask, scale="log")
+    path = save_partition(found, tmp_path / "qmap.hdf", DETECTOR)
+    again = read_partition(path)
+    assert np.array_equal(again.mask, found.mask)
+    for own, other in ((again.static, found.static), (again.dynamic, found.dynamic)):
+        for name in ("roi_map", "q", "phi", "index_mapping"):
+            assert np.array_equal(getattr(own, name), getattr(other, name))
+    with h5py.File(path) as file:
+        assert file["qmap/beam_center_x"][()] == 52.8
+        assert file["qmap/energy"][()] == pytest.approx(12.39842 / 1.24)
+        assert file["qmap/dynamic_num_pts"][()].tolist() == [3, 4]
+        assert [name.decode() for name in file["qmap/map_names"]] == ["q", "phi"]
+
+
+def test_results_hold_partitions_too(looked, tmp_path):
+    """In another group; not all do."""
+    found = partition(looked, (3, 4))
+    path = save_partition(found, tmp_path / "qmap.hdf")
+    with h5py.File(path, "r+") as file:
+        file.move("qmap", "xpcs/qmap")
+    assert np.array_equal(read_partition(path).dynamic.roi_map, found.dynamic.roi_map)
+    with pytest.raises(bayesfit.InputError, match="holds no q-map"):
+        read_partition(SHIPPED)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"dynamic": (0, 4)}, "dynamic: got"),
+        ({"dynamic": (3, 4), "static": (7, 4)}, "static: .* no multiples"),
+        ({"dynamic": (3, 4), "scale": "cubic"}, "scale: got"),
+        ({"dynamic": (3, 4), "q_range": (2e-3, 1e-3)}, "q_range: got"),
+        ({"dynamic": (3, 4), "q_range": (0, 1e-3), "scale": "log"}, "q_range: got"),
+        ({"dynamic": (3, 4), "mask": np.ones((2, 2))}, "mask: shape"),
+        ({"dynamic": (3, 4), "mask": np.zeros(DETECTOR.shape)}, "mask: it leaves no pixel"),
+        ({"dynamic": (3, 4), "q_range": (5.0, 6.0)}, "mask: no good pixel"),
+    ],
+)
+def test_impossible_partitions_are_refused(looked, given, words):
+    with pytest.raises(bayesfit.BayesfitError, match=words):
+        partition(looked, **given)
+
+
+def changed(path, name, value):
+    with h5py.File(path, "r+") as file:
+        del file[f"qmap/{name}"]
+        if value is not None:
+            file[f"qmap/{name}"] = value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("dynamic_roi_map", None, "holds no q-map"),
+        ("mask", np.ones((3, 3)), "static_roi_map: shape"),
+        ("static_roi_map", np.ones(DETECTOR.shape, int), "static_roi_map: its numbers are not 1 to"),
+        ("dynamic_index_mapping", np.arange(12) + 5, "dynamic_index_mapping: names place 16 of 3 x 4"),
+        ("dynamic_v_list_dim0", np.zeros((2, 2)), "dynamic_v_list_dim0: expected one axis"),
+    ],
+)
+def test_files_that_contradict_themselves_are_refused(looked, tmp_path, name, value, words):
+    path = save_partition(partition(looked, (3, 4)), tmp_path / "qmap.hdf")
+    changed(path, name, value)
+    with pytest.raises(bayesfit.InputError, match=words):
+        read_partition(path)
+
+
+def test_a_static_bin_in_two_dynamic_ones_is_refused(looked, tmp_path):
+    path = save_partition(partition(looked, (3, 4)), tmp_path / "qmap.hdf")
+    turned = partition(looked, (3, 4), phi_start=-170.0).dynamic.roi_map
+    changed(path, "dynamic_roi_map", turned)
+    with pytest.raises(bayesfit.InputError, match="static_roi_map: bin 1: lies in two dynamic bins"):
+        read_partition(path)
+    with pytest.raises(bayesfit.InputError, match="no such file"):
+        read_partition(tmp_path / "absent.hdf")
+
+
+def test_pixels_that_are_not_square_are_not_written(looked, tmp_path):
+    oblong = Detector((80, 100), (75e-6, 50e-6), 5.0, (35.2, 52.8), wavelength=1.24)
+    with pytest.raises(bayesfit.SettingsError, match="pixel_size"):
+        save_partition(partition(looked, (3, 4)), tmp_path / "qmap.hdf", oblong)
