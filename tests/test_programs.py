@@ -27,6 +27,7 @@ from bayesfit.sample.nuts import Point
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(program_files, "_CHOSEN", {})
     (tmp_path / "bayesfit").mkdir()
     return tmp_path / "bayesfit" / "programs"
 
@@ -213,20 +214,14 @@ def test_without_an_identity_a_program_is_known_by_its_text(folder, compilations
     assert tripled == [0.0, 3.0, 6.0, 9.0]
 
 
-@pytest.fixture
-def unchosen(monkeypatch):
-    """The folder that a test chooses is chosen for that test alone."""
-    monkeypatch.setattr(program_files, "_CHOSEN", {})
-
-
-def test_programs_are_kept_where_the_user_says(folder, unchosen, tmp_path):
+def test_programs_are_kept_where_the_user_says(folder, tmp_path):
     bayesfit.set_cache(tmp_path / "elsewhere")
     doubled("double", [])
     assert len(list(kept_in(tmp_path / "elsewhere"))) == 1
     assert not folder.exists()
 
 
-def test_the_command_line_alone_reads_its_variables(folder, unchosen, monkeypatch, tmp_path):
+def test_the_command_line_alone_reads_its_variables(folder, monkeypatch, tmp_path):
     monkeypatch.setenv("BAYESFIT_CACHE", str(tmp_path / "elsewhere"))
     doubled("double", [])
     assert len(list(kept_in(folder))) == 1
@@ -234,7 +229,7 @@ def test_the_command_line_alone_reads_its_variables(folder, unchosen, monkeypatc
     assert json.loads(command_line("doctor", "--json", "--cache", "none").out)["cache"] == "none"
 
 
-def test_nothing_is_kept_where_there_is_no_cache(folder, unchosen, compilations):
+def test_nothing_is_kept_where_there_is_no_cache(folder, compilations):
     bayesfit.set_cache(None)
     log = []
     doubled("double", log)

@@ -50,7 +50,7 @@ def set_cache(place: str | Path | None) -> None:
 
     Example:
         >>> import bayesfit
-        >>> bayesfit.set_cache(None)
+        >>> bayesfit.set_cache("/scratch/me/programs")  # doctest: +SKIP
     """
     _CHOSEN["place"] = None if place is None else Path(place)
 
