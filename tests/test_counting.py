@@ -1,5 +1,6 @@
 """What data say of their own counting, the likelihood of counted pairs, and their covariance from theory."""
 
+import json
 from dataclasses import replace
 
 import jax
@@ -48,6 +49,19 @@ def test_expected_pairs():
     products, _, _ = simulator.multitau(seen, LAGS, SUMMED)
     pairs = products.sum(axis=1) * SUMMED**2 * (4096 // SUMMED - LAGS // SUMMED)
     np.testing.assert_allclose(pairs, expected / 3, atol=6 * np.sqrt(expected.max()))
+
+
+def test_bins_in_which_no_pair_was_seen_are_data_where_counts_are_stated():
+    """They are read, and fitted to no more than what no pair says; without counts nothing in them is data."""
+    zeros, tau = np.zeros((2, LAGS.size)), LAGS * 1e-3
+    starved = bayesfit.curves(tau, zeros, zeros, **NUMBERS | {"counts": 1e-5})
+    assert counting.as_counted(starved).valid.all()
+    result = bayesfit.fit(starved, draws=200, chains=2)
+    assert json.loads(result.attrs["settings"])["noise"] == "photons"
+    assert (result["diagnostics"].verdict == "not_identified").all()
+    assert (bayesfit.fit(starved, noise="scaled")["diagnostics"].verdict == "unusable_data").all()
+    with pytest.raises(bayesfit.InputError, match="no error is above zero"):
+        bayesfit.curves(tau, zeros, zeros)
 
 
 @pytest.mark.parametrize("dpl", [4, 8, 16])

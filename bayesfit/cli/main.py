@@ -13,18 +13,7 @@ from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.compute.errors import BayesfitError, SettingsError
 
 # importing a command registers it
-COMMANDS = (
-    run,
-    watch,
-    inspect,
-    show,
-    plot,
-    compare,
-    law,
-    stokes_einstein,
-    lists,
-    doctor,
-)
+COMMANDS = (run, watch, inspect, show, plot, compare, law, stokes_einstein, lists, doctor)
 
 
 def main() -> None:

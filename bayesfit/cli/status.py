@@ -32,14 +32,8 @@ class Status:
     def add(self, jobs: list[Job]) -> None:
         """These jobs wait, too."""
         for job in jobs:
-            waiting: dict[str, Any] = {
-                "state": WAITING,
-                "result": job.output.name,
-                "bins": None,
-                "verdicts": {},
-                "seconds": None,
-            }
-            self.jobs[job.name] = waiting
+            waiting = {"state": WAITING, "result": job.output.name, "bins": None, "verdicts": {}, "seconds": None}
+            self.jobs[job.name] = dict[str, Any](waiting)
         self._write()
 
     def begin(self, job: Job) -> None:

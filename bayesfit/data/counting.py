@@ -119,7 +119,7 @@ def as_counted(data: xr.Dataset) -> xr.Dataset:
         problem = f"photon pairs cannot be counted: the data state no {', '.join(missing)}"
         raise InputError(problem, file=file, remedy="Give them to bayesfit.curves")
     pairs = Counting.of(data).pairs
-    valid = _countable(data, pairs)
+    valid = countable(data)
     check_whole(np.where(valid, data.g2.values, 0.0) * pairs, np.where(valid, pairs, np.inf), file)
     error = np.where(pairs > 0, np.where(pairs > 0, pairs, 1.0) ** -0.5, 1.0)
     words = {**data.g2_err.attrs, "long_name": "counting error of a point with g2 = 1"}
@@ -130,9 +130,10 @@ def as_counted(data: xr.Dataset) -> xr.Dataset:
     )
 
 
-def _countable(data: xr.Dataset, pairs: Float[np.ndarray, "q_bin tau"]) -> Bool[np.ndarray, "q_bin tau"]:
-    """The points that are numbers of pairs, and were masked for no reason but their errors."""
-    g2, g2_err = data.g2.values, data.g2_err.values
+def countable(data: xr.Dataset) -> Bool[np.ndarray, "q_bin tau"]:
+    """The points that are numbers of pairs, and were masked for no reason but their errors; the dataset's numbers are
+    complete."""
+    g2, g2_err, pairs = data.g2.values, data.g2_err.values, Counting.of(data).pairs
     with np.errstate(invalid="ignore"):
         without_error = ~(np.isfinite(g2_err) & (g2_err > 0))
         return np.isfinite(g2) & (g2 >= 0) & (pairs > 0) & (data.valid.values | without_error)

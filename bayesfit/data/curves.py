@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
-from bayesfit.data.counting import with_numbers
+from bayesfit.data.counting import countable, missing_numbers, with_numbers
 
 CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
 BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
@@ -103,14 +103,16 @@ def curves(
     causes = _masks(x, values, errors, delays, skip_first)
     causes["masked_range"] = outside(x, len(values), tau_min, tau_max, file) & ~np.any(list(causes.values()), axis=0)
     data = _dataset(x, {"g2": values, "g2_err": errors}, causes, delays)
-    _check_any_left(values, errors, data.valid.values, file)
     data = data.assign_coords({name: _per_bin(given, len(values), name, file) for name, given in bins.items()})
     own = {"pipeline": pipeline if delays else "", "file": str(file or ""), "delays": int(delays)}
     priors = contrast_prior, baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
     own |= {"errors_stated": int(g2_err is not None), "contrast_prior": priors[0], "baseline_prior": priors[1]}
     data = data.assign_attrs({**own, "notes": "; ".join(notes), **(attrs or {})})
     numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
-    return with_numbers(data, {**numbers, "frames_summed": _in_order(frames_summed, order)})
+    data = with_numbers(data, {**numbers, "frames_summed": _in_order(frames_summed, order)})
+    if not data.valid.any() and (missing_numbers(data) or not countable(data).any()):
+        raise _nothing_left(values, errors, file)
+    return data
 
 
 def _in_order(given: Any, order: Array) -> Array | None:
@@ -282,11 +284,11 @@ def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool, sk
     return causes
 
 
-def _check_any_left(g2: np.ndarray, g2_err: np.ndarray, valid: np.ndarray, file: str | None) -> None:
-    if valid.any():
-        return
+def _nothing_left(g2: np.ndarray, g2_err: np.ndarray, file: str | None) -> InputError:
+    """Why no point is data, neither by its error nor as a number of pairs."""
     if not np.isfinite(g2).any():
-        raise InputError("every value is NaN or infinite", file=file, field="g2")
+        return InputError("every value is NaN or infinite", file=file, field="g2")
     if not (g2_err > 0).any():
-        raise InputError("no error is above zero", file=file, field="g2_err", remedy="Without errors, pass g2_err=None")
-    raise InputError("no point of any bin can be used", file=file, field="g2")
+        remedy = "Without errors, pass g2_err=None"
+        return InputError("no error is above zero", file=file, field="g2_err", remedy=remedy)
+    return InputError("no point of any bin can be used", file=file, field="g2")

@@ -197,6 +197,13 @@ def test_photons_pixels_and_frames_are_read(read):
     assert "5000 frames, average of 2 series: pairs can be counted" in data.attrs["understood"]
 
 
+def test_a_file_in_which_no_pair_was_seen_is_read(read):
+    g2 = current()["xpcs/multitau/normalized_g2"]
+    data = read(counted(xpcs__multitau__normalized_g2=0 * g2, xpcs__multitau__normalized_g2_err=0 * g2))
+    assert data.sizes["q_bin"] == 4
+    assert not data.valid.any()
+
+
 def test_a_map_that_counts_bins_without_pixels(read):
     flat = np.array([[1, 1, 1, 3], [4, 6, 0, 6]])
     np.testing.assert_array_equal(read(counted(**{QMAP + "dynamic_roi_map": flat})).pixels, [3, 1, 1, 2])
