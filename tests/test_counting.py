@@ -56,12 +56,24 @@ def test_bins_in_which_no_pair_was_seen_are_data_where_counts_are_stated():
     zeros, tau = np.zeros((2, LAGS.size)), LAGS * 1e-3
     starved = bayesfit.curves(tau, zeros, zeros, **NUMBERS | {"counts": 1e-5})
     assert counting.as_counted(starved).valid.all()
-    result = bayesfit.fit(starved, draws=200, chains=2)
+    result = bayesfit.fit(starved)
     assert json.loads(result.attrs["settings"])["noise"] == "photons"
     assert (result["diagnostics"].verdict == "not_identified").all()
     assert (bayesfit.fit(starved, noise="scaled")["diagnostics"].verdict == "unusable_data").all()
     with pytest.raises(bayesfit.InputError, match="no error is above zero"):
         bayesfit.curves(tau, zeros, zeros)
+
+
+def test_points_left_out_on_request_stay_out_though_no_pair_was_seen():
+    zeros, tau = np.zeros((2, LAGS.size)), LAGS * 1e-3
+    kept = np.arange(LAGS.size) >= 3
+    for data in (
+        bayesfit.curves(tau, zeros, zeros, skip_first=3, **NUMBERS),
+        bayesfit.curves(tau, zeros, zeros, tau_min=tau[3], **NUMBERS),
+    ):
+        np.testing.assert_array_equal(counting.as_counted(data).valid, [kept, kept])
+    with pytest.raises(bayesfit.InputError, match="tau_max: leaves no point"):
+        bayesfit.curves(tau, zeros, zeros, tau_max=tau[0] / 2, **NUMBERS)
 
 
 @pytest.mark.parametrize("dpl", [4, 8, 16])

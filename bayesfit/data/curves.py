@@ -100,9 +100,7 @@ def curves(
     _check_shapes(x, values, errors, file)
     order = np.argsort(x, kind="stable")
     x, values, errors = x[order], np.atleast_2d(values)[:, order], np.atleast_2d(errors)[:, order]
-    causes = _masks(x, values, errors, delays, skip_first)
-    causes["masked_range"] = outside(x, len(values), tau_min, tau_max, file) & ~np.any(list(causes.values()), axis=0)
-    data = _dataset(x, {"g2": values, "g2_err": errors}, causes, delays)
+    data = _dataset(x, {"g2": values, "g2_err": errors}, _masks(x, values, errors, delays), delays)
     data = data.assign_coords({name: _per_bin(given, len(values), name, file) for name, given in bins.items()})
     own = {"pipeline": pipeline if delays else "", "file": str(file or ""), "delays": int(delays)}
     priors = contrast_prior, baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
@@ -110,9 +108,9 @@ def curves(
     data = data.assign_attrs({**own, "notes": "; ".join(notes), **(attrs or {})})
     numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
     data = with_numbers(data, {**numbers, "frames_summed": _in_order(frames_summed, order)})
-    if not data.valid.any() and (missing_numbers(data) or not countable(data).any()):
+    if not _any_left(data):
         raise _nothing_left(values, errors, file)
-    return data
+    return within(data, skip_first, tau_min, tau_max)
 
 
 def _in_order(given: Any, order: Array) -> Array | None:
@@ -173,11 +171,11 @@ def within(data: xr.Dataset, skip_first: int = 0, tau_min: Any = None, tau_max: 
     Raises:
         InputError: nothing is left, or a limit is impossible.
     """
-    file = data.attrs.get("file") or None
+    file, before = data.attrs.get("file") or None, data
     first = np.broadcast_to(np.arange(data.sizes["tau"]) < skip_first, data.valid.shape)
     data = _masked(data, "masked_skipped", first)
     data = _masked(data, "masked_range", outside(data.tau.values, data.sizes["q_bin"], tau_min, tau_max, file))
-    if not data.valid.any():
+    if _any_left(before) and not _any_left(data):
         given = {"skip_first": skip_first, "tau_min": tau_min, "tau_max": tau_max}
         field = ", ".join(name for name, value in given.items() if value is not None and np.any(value))
         raise InputError(f"leaves no point of {data.sizes['tau']} delays", field=field, file=file)
@@ -185,14 +183,22 @@ def within(data: xr.Dataset, skip_first: int = 0, tau_min: Any = None, tau_max: 
 
 
 def _masked(data: xr.Dataset, cause: str, points: np.ndarray) -> xr.Dataset:
-    """The dataset with these points (q_bin, tau) masked for this cause."""
+    """The dataset with these points (q_bin, tau) masked for this cause. Those without an error lose their value too:
+    the counting of pairs would bring them back."""
     lost = data.valid & points
-    if not lost.any():
-        return data
     counted = data[cause] if cause in data else xr.zeros_like(data.q_bin)
-    return data.assign({"valid": (data.valid & ~points).assign_attrs(data.valid.attrs)}).assign(
-        {cause: (counted + lost.sum("tau")).assign_attrs(long_name=MASKED[cause])}
+    return data.assign(
+        {
+            "g2": data.g2.where(~points | (data.g2_err > 0)),
+            "valid": (data.valid & ~points).assign_attrs(data.valid.attrs),
+            cause: (counted + lost.sum("tau")).assign_attrs(long_name=MASKED[cause]),
+        }
     )
+
+
+def _any_left(data: xr.Dataset) -> bool:
+    """Whether any point can be used, by its error or as a number of pairs."""
+    return bool(data.valid.any() or (not missing_numbers(data) and countable(data).any()))
 
 
 def by_bin(data: xr.Dataset) -> xr.Dataset:
@@ -266,11 +272,10 @@ def _per_bin(given: Any, bins: int, field: str, file: str | None) -> tuple[str, 
     return "q_bin", array, UNITS[field]
 
 
-def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool, skip_first: int) -> dict[str, np.ndarray]:
+def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool) -> dict[str, np.ndarray]:
     """Each masked point under one cause, the first that applies."""
     with np.errstate(invalid="ignore"):
         tests = {
-            "masked_skipped": np.broadcast_to(np.arange(tau.size) < skip_first, g2.shape),
             "masked_delay": np.broadcast_to(delays & (tau == 0), g2.shape),
             "masked_zero_pairs": (g2 == 0) & (g2_err == 0),
             "masked_value": ~np.isfinite(g2) | (delays & (np.isin(g2, SENTINELS) | (np.abs(g2) >= LARGEST))),
