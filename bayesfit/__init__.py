@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bayesfit import geometry as geometry
     from bayesfit.api.compare import compare as compare
+    from bayesfit.api.correlate import correlate as correlate
     from bayesfit.api.fit import fit as fit
     from bayesfit.api.fit import point_estimate as point_estimate
     from bayesfit.api.fit_many import fit_many as fit_many
@@ -55,6 +56,7 @@ _HOMES = {
     "average": "data.average",
     "checkpoint": "compute.journal",
     "compare": "api.compare",
+    "correlate": "api.correlate",
     "curves": "data.curves",
     "one_dataset": "result.datasets",
     "describe": "data.describe",

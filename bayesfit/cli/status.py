@@ -32,8 +32,14 @@ class Status:
     def add(self, jobs: list[Job]) -> None:
         """These jobs wait, too."""
         for job in jobs:
-            waiting = {"state": WAITING, "result": job.output.name, "bins": None, "verdicts": {}, "seconds": None}
-            self.jobs[job.name] = dict[str, Any](waiting)
+            waiting: dict[str, Any] = {
+                "state": WAITING,
+                "result": job.output.name,
+                "bins": None,
+                "verdicts": {},
+                "seconds": None,
+            }
+            self.jobs[job.name] = waiting
         self._write()
 
     def begin(self, job: Job) -> None:

@@ -38,7 +38,7 @@ def _share(progress: Progress) -> float:
 
 def words(progress: Progress) -> str:
     """Progress in one line of words."""
-    parts = [f"{progress.bins_done}/{progress.bins} bins"]
+    parts = [f"{progress.bins_done}/{progress.bins} {progress.unit}"]
     if progress.draws:
         parts.append(f"draw {progress.draws_done}/{progress.draws}" if progress.draws_done else "warming up")
     if not math.isnan(progress.worst_rhat):

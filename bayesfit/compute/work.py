@@ -17,7 +17,8 @@ class Progress:
 
     `bins_done` of `bins` are done, and each chain at work has made `draws_done` of `draws` draws. `worst_rhat` is the
     worst R-hat of the bins that were assessed last, `divergences` counts those among the kept draws. `share` is the
-    part of the stage that is done, from 0 to 1, and `dataset` the name of the dataset if there are several."""
+    part of the stage that is done, from 0 to 1, and `dataset` the name of the dataset if there are several. What is
+    counted may be another `unit` than bins."""
 
     stage: str
     bins: int
@@ -29,6 +30,7 @@ class Progress:
     seconds_left: float = float("nan")
     share: float = 0.0
     dataset: str = ""
+    unit: str = "bins"
 
 
 Report = Callable[[Progress], None]

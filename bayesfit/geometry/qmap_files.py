@@ -32,12 +32,7 @@ def save_partition(found: Partition, path: str | Path, detector: Detector | None
         SettingsError: the pixels of the detector are not square. InputError: the file cannot be written.
     """
     path = Path(path)
-    content: dict[str, Any] = {"mask": found.mask.astype(np.uint8), "blemish": np.ones(found.mask.shape, np.uint8)}
-    content |= {"map_names": [*NAMES], "map_units": [*UNITS]}
-    for prefix, bins in (("static", found.static), ("dynamic", found.dynamic)):
-        content |= {f"{prefix}_{name}": value for name, value in _described(bins).items()}
-    if detector is not None:
-        content |= _placed(detector)
+    content = qmap_content(found, detector)
     made = io.BytesIO()
     with h5py.File(made, "w") as file:
         group = file.create_group(GROUPS[0])
@@ -49,6 +44,21 @@ def save_partition(found: Partition, path: str | Path, detector: Detector | None
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=path) from error
     return path
+
+
+def qmap_content(found: Partition, detector: Detector | None = None) -> dict[str, Any]:
+    """The datasets of a partition by name, with the place of the detector if it is given.
+
+    Raises:
+        SettingsError: the pixels of the detector are not square.
+    """
+    content: dict[str, Any] = {"mask": found.mask.astype(np.uint8), "blemish": np.ones(found.mask.shape, np.uint8)}
+    content |= {"map_names": [*NAMES], "map_units": [*UNITS]}
+    for prefix, bins in (("static", found.static), ("dynamic", found.dynamic)):
+        content |= {f"{prefix}_{name}": value for name, value in _described(bins).items()}
+    if detector is not None:
+        content |= _placed(detector)
+    return content
 
 
 def read_partition(path: str | Path) -> Partition:

@@ -1,0 +1,147 @@
+"""Correlates frames: a detector's raw frames and its bins in, curves with their counting and covariance out."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from bayesfit.backends.arrays import ensure_numpy
+from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.progress_bar import progress_bar
+from bayesfit.compute.work import Report
+from bayesfit.correlation.frame_files import read_frames
+from bayesfit.correlation.frames import Frames, frames_of
+from bayesfit.correlation.multitau import Correlated, Flatten, Masks, Settings, multitau
+from bayesfit.correlation.normalise import Normalise
+from bayesfit.data.curves import curves
+from bayesfit.geometry.bins import Partition
+from bayesfit.geometry.qmap_files import read_partition
+
+DARK = 1e-12  # photons per pixel and frame of a bin that saw none
+CONTRAST_PRIOR = "TruncatedNormal(0.15, 0.2, low=0)"  # X-rays see contrasts of a few percent to a half
+
+
+def correlate(
+    frames: Any,
+    partition: Partition | str | Path,
+    *,
+    frame_time: float | None = None,
+    delays_per_level: int = 8,
+    normalise: Normalise = "symmetric",
+    flatten: Flatten = "static_bins",
+    frame_mask: Any = None,
+    pixel_mask: Any = None,
+    dataset: str | None = None,
+    backend: str | None = None,
+    progress: bool | Report = False,
+) -> xr.Dataset:
+    """Multi-tau correlation of frames, with the pairs of photons that were counted and their covariance.
+
+    g2 of a bin is the number of pairs of photons that its pixels saw at a delay, over the number that is expected where
+    the intensity does not fluctuate. Each pixel is paired with itself alone. All sums are exact for whole numbers.
+
+    Args:
+        frames: array (frame, row, column), or an iterable of frames (row, column), photons in every pixel; or the path
+            of a file of frames.
+        partition: the bins, as `bayesfit.geometry.partition` makes them, or the path of a q-map file.
+        frame_time: from one frame to the next, has unit s; by default what the file states.
+        delays_per_level: level 0 has delays of 1 to twice as many frames, and each further level as many, of sums of
+            2, 4, 8, ... frames; up to half the series.
+        normalise: by what the expected pairs are computed: "symmetric" (the means of the early and of the late frames
+            of each delay; for a steady beam), "frame" (each frame's own mean: fluctuations of the beam go, and with
+            them what all pixels of a bin do together), or "baseline" (the mean of all frames).
+        flatten: the pixels whose mean that is: those of the same "static_bins", or of the whole "dynamic_bins".
+        frame_mask, pixel_mask: (frame,) and (row, column), True where good. Pixels that hold no number of photons
+            (negative, not finite, or the largest number of their type) in all first frames are left out, and so is
+            later each frame with such a pixel; `notes` in attrs counts them.
+        dataset: where the frames are in an HDF5 file, if that is not a usual place.
+        backend: "numpy" or "jax"; by default the one that is chosen for this process.
+        progress: True for a progress bar on standard error, or a function that takes a `Progress`.
+
+    Returns:
+        Curves as `bayesfit.curves` gives them, with `counts`, `pixels` and `frames`, and `pairs_seen`,
+        `pairs_expected` (q_bin, tau) and `g2_cov` (q_bin, tau, tau_other), the covariance of g2 between delays by a
+        jackknife over blocks of pixels, whose diagonal is `g2_err` squared; NaN for bins of fewer than 8 pixels.
+
+    Raises:
+        InputError: frames, masks and bins do not fit together, or cannot be used. SettingsError: a setting is
+            impossible.
+
+    Example:
+        >>> import bayesfit, numpy as np
+        >>> from bayesfit.geometry import Detector, partition, qmap
+        >>> bins = partition(qmap(Detector((32, 32), (75e-6, 75e-6), 5.0, (15.5, 15.5), wavelength=1.24)), (2, 1))
+        >>> frames = np.random.default_rng(1).poisson(0.1, (256, 32, 32))
+        >>> data = bayesfit.correlate(frames, bins, frame_time=1e-3)
+        >>> dict(data.sizes)
+        {'q_bin': 2, 'tau': 40, 'tau_other': 40}
+    """
+    source = frames_in(frames, dataset)
+    seconds = _frame_time(frame_time, source)
+    bins = partition if isinstance(partition, Partition) else read_partition(partition)
+    masks = Masks(_mask(frame_mask), _mask(pixel_mask))
+    settings = Settings(delays_per_level, normalise, flatten, backend)
+    with ExitStack() as stack:
+        report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
+        found = multitau(source, bins, settings, masks, report)
+    return as_curves(found, seconds, source.file)
+
+
+def frames_in(given: Any, dataset: str | None = None) -> Frames:
+    """The frames of a file, of an array, or of an iterable.
+
+    Raises:
+        InputError: they are none.
+    """
+    return read_frames(Path(given), dataset) if isinstance(given, str | PathLike) else frames_of(given)
+
+
+def as_curves(found: Correlated, frame_time: float, file: str | None = None) -> xr.Dataset:
+    """What was correlated, as `bayesfit.curves` gives curves; `frame_time` [s]."""
+    q, phi = found.partition.dynamic.centers
+    data = curves(
+        found.lags * frame_time,
+        found.g2,
+        np.sqrt(np.diagonal(found.cov, axis1=1, axis2=2)),
+        q=q,
+        phi=phi,
+        counts=np.maximum(found.counts, DARK),
+        pixels=np.maximum(found.pixels, 1),
+        frames=found.frames,
+        frames_summed=found.summed,
+        contrast_prior=CONTRAST_PRIOR,
+        file=file,
+        attrs={"frame_time": frame_time, "normalise": found.settings.normalise, "flatten": found.settings.flatten},
+    )
+    described = {"pairs_seen": "photon pairs seen", "pairs_expected": "photon pairs expected where g2 = 1"}
+    pairs = {
+        name: (("q_bin", "tau"), values, {"units": "1", "long_name": described[name]})
+        for name, values in (("pairs_seen", found.seen), ("pairs_expected", found.expected))
+    }
+    covariance = (("q_bin", "tau", "tau_other"), found.cov, {"units": "1", "long_name": "covariance of g2"})
+    notes = "; ".join(filter(None, [data.attrs["notes"], *found.notes]))
+    return data.assign(pairs | {"g2_cov": covariance}).assign_attrs(notes=notes)
+
+
+def _frame_time(given: float | None, source: Frames) -> float:
+    """As given, else as the file states it [s].
+
+    Raises:
+        SettingsError: it is neither, or no time.
+    """
+    found = source.frame_time if given is None else given
+    if found is None:
+        remedy = "Give the time from one frame to the next, in s"
+        raise SettingsError("the frames do not state it", file=source.file, field="frame_time", remedy=remedy)
+    if not 0 < found < np.inf:
+        raise SettingsError(f"got {found!r}", file=source.file, field="frame_time", remedy="It is a time in s")
+    return float(found)
+
+
+def _mask(given: Any) -> np.ndarray | None:
+    return None if given is None else np.asarray(ensure_numpy(given)).astype(bool)

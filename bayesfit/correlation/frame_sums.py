@@ -1,0 +1,60 @@
+"""All that is summed over the frames of a series: products of pixels at every delay, and intensities."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from bayesfit.correlation.blocks import Blocks
+from bayesfit.correlation.dense import Dense
+from bayesfit.correlation.lag_products import of_means
+from bayesfit.correlation.levels import Levels
+from bayesfit.correlation.sparse import Sparse
+
+
+class Sums(NamedTuple):
+    """Sums over all pairs of frames at each delay. `pairs` (block, tau): products of each pixel with itself; `means`
+    (4, block, tau): those of sums over blocks, as `lag_products.of_means` has them; `weights` (tau,): pairs of frames.
+    And over the `frames` that were not missing: `photons` (block,); `image` (pixel,), those of every used pixel; and
+    `intensity` (frame,), those per used pixel of each frame, NaN where it was missing."""
+
+    pairs: Float[np.ndarray, "block tau"]
+    means: Float[np.ndarray, "4 block tau"]
+    weights: Float[np.ndarray, " tau"]
+    frames: int
+    photons: Float[np.ndarray, " block"]
+    image: Float[np.ndarray, " pixel"]
+    intensity: Float[np.ndarray, " frame"]
+
+
+class FrameSums:
+    """Takes in frames in order, some at a time, and sums them up."""
+
+    def __init__(self, blocks: Blocks, products: Dense | Sparse, per_level: int, by_frame: bool) -> None:
+        self.products, self.pixels = products, max(int(blocks.pixels.sum()), 1)
+        starts = np.flatnonzero(np.diff(np.append(blocks.static, -1), prepend=-1)) if by_frame else None
+        self.means = Levels(per_level, np.zeros(blocks.pixels.size + 1), partial(of_means, starts))
+        self.photons, self.image = np.zeros(blocks.pixels.size), np.zeros(blocks.detector)
+        self.intensity: list[np.ndarray] = []
+        self.spoilt = 0
+
+    def take(self, chunk: Any, good: Bool[np.ndarray, " frame"]) -> None:
+        """Take frames in, or the photons of some. Those that are not `good`, or in which a pixel holds no number of
+        photons, count as missing."""
+        unusable = self.products.unusable(chunk) & good
+        whole = good & ~unusable
+        by_block, image = self.products.take(chunk, whole)
+        self.means.take(np.column_stack([by_block, whole]))
+        self.photons, self.image = self.photons + by_block.sum(axis=0), self.image + image
+        self.intensity.append(np.where(whole, by_block.sum(axis=1) / self.pixels, np.nan))
+        self.spoilt += int(unusable.sum())
+
+    def finish(self) -> Sums:
+        """The sums, when all frames have been taken in."""
+        means, intensity = self.means.finish(), np.concatenate(self.intensity)
+        frames = int(np.isfinite(intensity).sum())
+        pairs = self.products.finish()
+        return Sums(pairs, means[:, :-1], means[0, -1], frames, self.photons, self.image, intensity)

@@ -1,0 +1,36 @@
+"""The covariance of g2 between delays, from what remains when each block of pixels in turn is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from bayesfit.correlation.blocks import Blocks
+from bayesfit.correlation.normalise import Pairs
+
+FEWEST = 8  # blocks of which a covariance is made
+
+
+def g2_of(pairs: Pairs) -> Float[np.ndarray, "bin tau"]:
+    """g2 of each bin; 0 where no pairs are expected."""
+    return _ratio(pairs.seen, pairs.expected)
+
+
+def covariance(pairs: Pairs, blocks: Blocks) -> Float[np.ndarray, "bin tau delay"]:
+    """The jackknife for groups of unequal sizes (Busing, Meijer & van der Leeden, Stat. Comput. 9, 3 (1999)); NaN for a
+    bin of fewer blocks than `FEWEST`."""
+    g2, without = g2_of(pairs), _ratio(pairs.seen_without, pairs.expected_without)
+    size = np.zeros(blocks.bins[1])
+    np.add.at(size, blocks.dynamic, blocks.pixels)
+    found = np.full((*g2.shape, g2.shape[1]), np.nan)
+    for place in np.flatnonzero(np.bincount(blocks.dynamic, minlength=len(g2)) >= FEWEST):
+        own = blocks.dynamic == place
+        share = (size[place] / blocks.pixels[own])[:, None]
+        pseudo = share * g2[place] - (share - 1) * without[own]
+        off = (pseudo - np.sum(pseudo / share, axis=0)) / np.sqrt((share - 1) * own.sum())
+        found[place] = off.T @ off
+    return found
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    return np.divide(above, below, out=np.zeros_like(above), where=below > 0)

@@ -1,0 +1,82 @@
+"""Frames pass through the levels of a multi-tau correlator, where they are multiplied, and summed two by two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from bayesfit.correlation.delays import own_delays
+from bayesfit.correlation.lag_products import CHUNK, EXACT, Multiply
+
+
+class Level:
+    """The last frames (frame, ...) of one level, of which `filled` are new and not yet multiplied; and the sums of all
+    products so far (..., delay)."""
+
+    def __init__(self, window: int, frame: np.ndarray, multiply: Multiply) -> None:
+        self.window, self.filled, self.multiply = window, 0, multiply
+        self.frames = np.zeros((window + CHUNK, *frame.shape), frame.dtype)
+        self.products: np.ndarray | float = 0.0
+
+    def take(self, frames: np.ndarray) -> list[np.ndarray]:
+        """Take frames in; give back sums of two, where they are ready."""
+        ready, taken = [], 0
+        while taken < len(frames):
+            count = min(CHUNK - self.filled, len(frames) - taken)
+            start = self.window + self.filled
+            self.frames[start : start + count] = frames[taken : taken + count]
+            self.filled, taken = self.filled + count, taken + count
+            if self.filled == CHUNK:
+                ready.append(self.finish())
+        return ready
+
+    def finish(self) -> np.ndarray:
+        """Multiply the frames that were taken in, as if zeros followed, and sum them two by two; of an odd number, the
+        last one is dropped."""
+        new = self.frames[self.window :]
+        new[self.filled :] = 0
+        self.products = self.products + self.multiply(self.frames)
+        halved = new[0::2][: self.filled // 2] + new[1::2][: self.filled // 2]
+        self.frames[: self.window] = self.frames[CHUNK:].copy()
+        self.filled = 0
+        return halved
+
+
+class Levels:
+    """All levels, from single frames to the coarsest; a level is added when the first sums for it are ready."""
+
+    def __init__(self, per_level: int, frame: np.ndarray, multiply: Callable[[int, int], Multiply]) -> None:
+        self.per_level, self.frame, self.multiply = per_level, frame, multiply
+        self.levels: list[Level] = []
+        self.largest = 0.0
+
+    def take(self, frames: np.ndarray, number: int = 0) -> None:
+        """Take frames in, or sums of them that are ready for the level of this number."""
+        if number == len(self.levels) and len(frames):
+            own = own_delays(number, self.per_level)
+            multiply = self.multiply(own.start, own.stop - 1)
+            self.levels.append(Level(own.stop - 1, self.frame.astype(self._precision(number)), multiply))
+        for halved in self.levels[number].take(frames) if len(frames) else []:
+            self.take(halved, number + 1)
+
+    def finish(self) -> np.ndarray:
+        """The products (..., tau) of all levels, when all frames have been taken in."""
+        for number, level in enumerate(self.levels):
+            self.take(level.finish(), number + 1)
+        return np.concatenate([np.asarray(level.products) for level in self.levels], axis=-1)
+
+    def expect(self, largest: float) -> None:
+        """See to it that products of numbers up to this one are exact: in double precision where single does not do."""
+        self.largest = max(largest, self.largest)
+        for number, level in enumerate(self.levels):
+            level.frames = level.frames.astype(self._precision(number), copy=False)
+
+    @property
+    def precision(self) -> np.dtype:
+        """The precision of single frames."""
+        return self._precision(0)
+
+    def _precision(self, number: int) -> np.dtype:
+        sums = (self.largest * 2.0**number) ** 2 * self.frame.shape[-1]
+        return self.frame.dtype if sums < EXACT else np.dtype(float)

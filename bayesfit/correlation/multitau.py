@@ -1,0 +1,207 @@
+"""A series of frames through a multi-tau correlator, bin by bin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bayesfit.backends.choice import get_backend
+from bayesfit.compute.errors import InputError, SettingsError, nearest
+from bayesfit.compute.work import Progress, Report, heeded
+from bayesfit.correlation.blocks import Blocks, blocks_of
+from bayesfit.correlation.delays import delays
+from bayesfit.correlation.dense import Dense, no_photons
+from bayesfit.correlation.frame_sums import FrameSums, Sums
+from bayesfit.correlation.frames import Frames
+from bayesfit.correlation.jackknife import covariance, g2_of
+from bayesfit.correlation.normalise import WAYS, Normalise, pairs_of
+from bayesfit.correlation.photons import Chunk, Photons, photons_of, whole_frames
+from bayesfit.correlation.sparse import Sparse
+from bayesfit.geometry.bins import Partition
+
+Flatten = Literal["static_bins", "dynamic_bins"]
+MOST_PER_LEVEL = 512
+FEW = 0.02  # photons in a pixel and frame, up to which only they are looked at
+ENOUGH = 0.5  # of the frames must be usable
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How frames are correlated; see `bayesfit.correlate`."""
+
+    delays_per_level: int = 8
+    normalise: Normalise = "symmetric"
+    flatten: Flatten = "static_bins"
+    backend: str | None = None
+
+    def __post_init__(self) -> None:
+        d = self.delays_per_level
+        if isinstance(d, bool) or not isinstance(d, int | np.integer) or not 1 <= d <= MOST_PER_LEVEL:
+            raise SettingsError(f"got {d!r}", field="delays_per_level", remedy=f"Expected 1 to {MOST_PER_LEVEL}")
+        for name, known in (("normalise", WAYS), ("flatten", get_args(Flatten))):
+            if (given := getattr(self, name)) not in known:
+                raise SettingsError(f"got {given!r}", field=name, remedy=nearest(str(given), known))
+
+
+class Masks(NamedTuple):
+    """True for the frames (frame,) and the pixels (row, column) that are good; None where all are."""
+
+    frames: Bool[np.ndarray, " frame"] | None = None
+    pixels: Bool[np.ndarray, "row column"] | None = None
+
+
+@dataclass(frozen=True)
+class Correlated:
+    """What frames hold, for every dynamic bin of the `partition`.
+
+    `lags` and `summed` (tau,): delays, and how many frames are summed at each, in frames. `g2`, and the photon pairs
+    `seen` and `expected` (bin, tau) of which it is the ratio; `cov` (bin, tau, tau), its covariance between delays, NaN
+    for a bin of few pixels. `counts` and `pixels` (bin,): photons per pixel and frame, and pixels that were used.
+    `frames`: how many were used. `image` (row, column) and `intensity` (frame,): photons per pixel and frame.
+    """
+
+    partition: Partition
+    settings: Settings
+    lags: Int[np.ndarray, " tau"]
+    summed: Int[np.ndarray, " tau"]
+    g2: Float[np.ndarray, "bin tau"]
+    cov: Float[np.ndarray, "bin tau tau"]
+    seen: Float[np.ndarray, "bin tau"]
+    expected: Float[np.ndarray, "bin tau"]
+    counts: Float[np.ndarray, " bin"]
+    pixels: Float[np.ndarray, " bin"]
+    frames: int
+    image: Float[np.ndarray, "row column"]
+    intensity: Float[np.ndarray, " frame"]
+    notes: tuple[str, ...]
+
+
+def multitau(
+    frames: Frames, partition: Partition, settings: Settings, masks: Masks, report: Report = lambda progress: None
+) -> Correlated:
+    """Correlate frames.
+
+    Raises:
+        InputError: frames, masks and bins do not fit together, or hardly a frame can be used. KeyboardInterrupt: the
+            user wants to stop.
+    """
+    _check_shapes(frames, partition, masks)
+    if settings.flatten == "dynamic_bins":
+        partition = partition._replace(static=partition.dynamic)
+    work, number, started = None, 0, time.monotonic()
+    for chunk in frames.chunks(0):
+        work = work or _begin(chunk, partition, settings, masks)
+        size = chunk.frames if isinstance(chunk, Photons) else len(chunk)
+        good = np.ones(size, bool) if masks.frames is None else masks.frames[number : number + size]
+        if len(good) != size:
+            raise InputError(f"has {number + len(good)} entries, fewer than there are frames", field="frame_mask")
+        work.sums.take(work.prepared(chunk), good)
+        number += size
+        report(_progress(number, frames.count, started))
+        if heeded().asked:
+            raise KeyboardInterrupt
+    if work is None or (sums := work.sums.finish()).frames < max(2, ENOUGH * number):
+        problem = f"only {sums.frames if work else 0} of {number} can be used: pixels of the others hold no numbers"
+        raise InputError(problem, file=frames.file, field="frames", remedy="Mask bad pixels with pixel_mask")
+    notes = [f"{work.dead} pixels that hold no numbers were left out"] if work.dead else []
+    if work.sums.spoilt:
+        notes.append(f"{work.sums.spoilt} of {number} frames were left out: some pixel is saturated or no number")
+    return _correlated(sums, work.blocks, partition, settings, tuple(notes))
+
+
+class Work(NamedTuple):
+    """The `sums` that are made over `blocks`, how a chunk of frames is `prepared` for them, and how many pixels are
+    `dead`."""
+
+    blocks: Blocks
+    sums: FrameSums
+    prepared: Callable[[Chunk | Photons], Chunk | Photons]
+    dead: int
+
+
+def _begin(chunk: Chunk | Photons, partition: Partition, settings: Settings, masks: Masks) -> Work:
+    """Choose by the first frames which pixels can be used, and whether all pixels are looked at or only photons."""
+    shape, per_level = partition.mask.shape, settings.delays_per_level
+    usable = partition.mask if masks.pixels is None else partition.mask & masks.pixels
+    dead = (
+        np.zeros(shape, bool) if isinstance(chunk, Photons) else no_photons(chunk).all(axis=0).reshape(shape) & usable
+    )
+    few = _few(chunk, (usable & ~dead).ravel())
+    blocks = blocks_of(partition, usable & ~dead)
+    if not blocks.pixels.size:
+        raise InputError("it leaves no pixel of any bin", field="pixel_mask")
+    products = Sparse(blocks, per_level) if few else Dense(blocks, per_level, get_backend(settings.backend))
+    sums = FrameSums(blocks, products, per_level, settings.normalise == "frame")
+    return Work(blocks, sums, photons_of if few else whole_frames(shape[0] * shape[1]), int(dead.sum()))
+
+
+def _few(chunk: Chunk | Photons, usable: Bool[np.ndarray, " pixel"]) -> bool:
+    """Whether few of the usable pixels of these frames see a photon."""
+    if isinstance(chunk, Photons):
+        return bool(np.count_nonzero(usable[chunk.pixel]) <= FEW * chunk.frames * np.count_nonzero(usable))
+    own = chunk[:, usable]
+    return not np.issubdtype(own.dtype, np.floating) and bool(np.count_nonzero(own) <= FEW * own.size)
+
+
+def _check_shapes(frames: Frames, partition: Partition, masks: Masks) -> None:
+    if frames.shape != partition.mask.shape:
+        problem = f"have {frames.shape} pixels, and the bins are of a detector of {partition.mask.shape}"
+        raise InputError(problem, file=frames.file, field="frames", remedy="Give the q-map of this detector")
+    if masks.pixels is not None and masks.pixels.shape != frames.shape:
+        raise InputError(f"has shape {masks.pixels.shape}, and frames have {frames.shape}", field="pixel_mask")
+    if masks.frames is not None and frames.count is not None and masks.frames.shape != (frames.count,):
+        raise InputError(f"has shape {masks.frames.shape}, and there are {frames.count} frames", field="frame_mask")
+
+
+def _progress(number: int, count: int | None, started: float) -> Progress:
+    took = time.monotonic() - started
+    left = float("nan") if count is None else took * (count - number) / number
+    return Progress("correlate", count or number, number, seconds_left=left, unit="frames")
+
+
+def _correlated(
+    sums: Sums, blocks: Blocks, partition: Partition, settings: Settings, notes: tuple[str, ...]
+) -> Correlated:
+    """The results of all bins, at delays of up to half the series."""
+    lags, summed = delays(max(sums.intensity.size // 2, 1), settings.delays_per_level)
+    sums = sums._replace(
+        pairs=sums.pairs[:, : lags.size], means=sums.means[..., : lags.size], weights=sums.weights[: lags.size]
+    )
+    pairs = pairs_of(sums, blocks, settings.normalise)
+    pixels = blocks.by_dynamic(blocks.pixels.astype(float))
+    of_static = blocks.by_static(sums.photons) ** 2 / np.maximum(blocks.by_static(blocks.pixels.astype(float)), 1)
+    return Correlated(
+        partition=_of_used(partition, blocks),
+        settings=settings,
+        lags=lags,
+        summed=summed,
+        g2=g2_of(pairs),
+        cov=covariance(pairs, blocks),
+        seen=pairs.seen,
+        expected=pairs.expected,
+        counts=np.sqrt(blocks.over_static(of_static) / np.maximum(pixels, 1)) / sums.frames,
+        pixels=pixels,
+        frames=sums.frames,
+        image=(sums.image / sums.frames).reshape(partition.mask.shape),
+        intensity=sums.intensity,
+        notes=notes,
+    )
+
+
+def _of_used(partition: Partition, blocks: Blocks) -> Partition:
+    """The partition without the pixels that were not used, but for bins of which none was."""
+    used = np.zeros(blocks.detector, bool)
+    for sheet in blocks.sheets:
+        used[sheet.pixels[sheet.real]] = True
+    of_detector = used.reshape(partition.mask.shape)
+    bins, kept = [], []
+    for given in (partition.static, partition.dynamic):
+        left = np.bincount(given.roi_map[of_detector], minlength=given.count + 1)
+        kept.append(of_detector | (left[given.roi_map] == 0))
+        bins.append(replace(given, roi_map=np.where(kept[-1], given.roi_map, 0)))
+    return Partition(partition.mask & kept[0], *bins)

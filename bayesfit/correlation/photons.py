@@ -1,0 +1,42 @@
+"""Photons one by one, in place of frames of which most pixels are empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int, Num
+
+Chunk = Num[np.ndarray, "frame pixel"]
+
+
+class Photons(NamedTuple):
+    """The photons of some `frames` that follow each other: each `frame`, from 0, each `pixel` and the `number` in it,
+    arrays (event,)."""
+
+    frames: int
+    frame: Int[np.ndarray, " event"]
+    pixel: Int[np.ndarray, " event"]
+    number: Num[np.ndarray, " event"]
+
+
+def photons_of(frames: Chunk | Photons) -> Photons:
+    """The photons of whole frames."""
+    if isinstance(frames, Photons):
+        return frames
+    places = np.flatnonzero(frames)
+    return Photons(len(frames), *np.divmod(places, frames.shape[1]), frames.ravel()[places])
+
+
+def whole_frames(pixels: int) -> Callable[[Chunk | Photons], Chunk]:
+    """A function of photons on a detector of so many pixels, which gives whole frames."""
+
+    def make(photons: Chunk | Photons) -> Chunk:
+        if not isinstance(photons, Photons):
+            return photons
+        frames = np.zeros((photons.frames, pixels), photons.number.dtype)
+        np.add.at(frames, (photons.frame, photons.pixel), photons.number)
+        return frames
+
+    return make

@@ -1,0 +1,129 @@
+"""Products of pixels of which few see a photon: only photons take part, sorted by pixel and time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from bayesfit.correlation.blocks import Blocks
+from bayesfit.correlation.delays import own_delays
+from bayesfit.correlation.photons import Photons
+
+LATEST = 32  # bits that hold any time
+
+
+class Sparse:
+    """Takes in photons."""
+
+    def __init__(self, blocks: Blocks, per_level: int) -> None:
+        self.blocks, self.per_level = blocks, per_level
+        self.block = np.full(blocks.detector, -1)
+        for sheet in blocks.sheets:
+            self.block[sheet.pixels[sheet.real]] = np.repeat(sheet.numbers, sheet.real.sum(axis=1))
+        self.levels: list[SparseLevel] = []
+        self.taken = 0
+
+    def unusable(self, photons: Photons) -> Bool[np.ndarray, " frame"]:
+        """The frames in which a pixel of some block holds no number of photons."""
+        found = np.zeros(photons.frames, bool)
+        bad = photons.number < 0
+        if np.issubdtype(photons.number.dtype, np.integer):
+            bad |= photons.number == np.iinfo(photons.number.dtype).max
+        found[photons.frame[bad & (self.block[photons.pixel] >= 0)]] = True
+        return found
+
+    def take(
+        self, photons: Photons, whole: Bool[np.ndarray, " frame"]
+    ) -> tuple[Float[np.ndarray, "frame block"], Float[np.ndarray, " pixel"]]:
+        """Take photons in, of which those in frames that are not `whole` are left out; the sums over each block, and
+        those over all frames of each pixel."""
+        used = (self.block[photons.pixel] >= 0) & whole[photons.frame] & (photons.number > 0)
+        frame, pixel, count = photons.frame[used], photons.pixel[used], photons.number[used].astype(float)
+        blocks = self.blocks.pixels.size
+        place = frame * blocks + self.block[pixel]
+        sums = np.bincount(place, count, photons.frames * blocks).reshape(photons.frames, blocks)
+        image = np.bincount(pixel, count, self.blocks.detector)
+        events = Events(pixel, frame + self.taken, count).sorted()
+        self.taken += photons.frames
+        self._pass(events, self.taken)
+        return sums, image
+
+    def _pass(self, events: Events, end: int) -> None:
+        """The events through all levels, up to the frame `end`."""
+        number = 0
+        while end > 0:
+            if number == len(self.levels):
+                self.levels.append(SparseLevel(own_delays(number, self.per_level), self.block, self.blocks.pixels.size))
+            events, end = self.levels[number].take(events, end), end // 2
+            number += 1
+
+    def finish(self) -> Float[np.ndarray, "block tau"]:
+        """The products, when all frames have been taken in."""
+        return np.concatenate([level.products for level in self.levels], axis=1)
+
+
+class Events(NamedTuple):
+    """Photons sorted by pixel, and then by time in sums of frames; arrays (event,)."""
+
+    pixel: Int[np.ndarray, " event"]
+    time: Int[np.ndarray, " event"]
+    number: Float[np.ndarray, " event"]
+
+    def where(self, wanted: Bool[np.ndarray, " event"]) -> Events:
+        """Those that are wanted."""
+        return Events(*(each[wanted] for each in self))
+
+    def and_(self, others: Events) -> Events:
+        """With others, sorted."""
+        return Events(*(np.concatenate(pair) for pair in zip(self, others, strict=True))).sorted()
+
+    def sorted(self) -> Events:
+        """By pixel, and then by time."""
+        order = np.argsort((self.pixel << LATEST) + self.time, kind="stable")
+        return Events(*(each[order] for each in self))
+
+    def halved(self) -> Events:
+        """In sums of twice as many frames."""
+        time = self.time // 2
+        first = np.ones(time.size, bool)
+        first[1:] = (np.diff(self.pixel) != 0) | (np.diff(time) != 0)
+        if not time.size:
+            return self
+        return Events(self.pixel[first], time[first], np.add.reduceat(self.number, np.flatnonzero(first)))
+
+
+class SparseLevel:
+    """One level: the last events, the time up to which they were multiplied, and the products so far (block, delay)."""
+
+    def __init__(self, delays: range, block: Int[np.ndarray, " pixel"], blocks: int) -> None:
+        self.delays, self.block, self.end = delays, block, 0
+        self.products = np.zeros((blocks, len(delays)))
+        self.last = Events(np.zeros(0, int), np.zeros(0, int), np.zeros(0))
+
+    def take(self, new: Events, end: int) -> Events:
+        """Take events in, up to the time `end`; give back those that are ready for the next level."""
+        events = self.last.and_(new)
+        self._multiply(events)
+        ready = (events.time >= self.end // 2 * 2) & (events.time < end // 2 * 2)
+        self.last = events.where(events.time >= end - self.delays.stop)
+        self.end = end
+        return events.where(ready).halved()
+
+    def _multiply(self, events: Events) -> None:
+        """Add the products of new events with all earlier ones of their pixels that are near enough: of each event with
+        the next one, with that after it, and so on, as long as any are."""
+        early, step = np.arange(events.time.size), 0
+        while early.size:
+            step += 1
+            early = early[early + step < events.time.size]
+            late = early + step
+            delay = events.time[late] - events.time[early]
+            near = (events.pixel[late] == events.pixel[early]) & (delay < self.delays.stop)
+            early, late, delay = early[near], late[near], delay[near]
+            counted = (delay >= self.delays.start) & (events.time[late] >= self.end)
+            place = self.block[events.pixel[early]] * len(self.delays) + delay - self.delays.start
+            products = events.number[early] * events.number[late]
+            found = np.bincount(place[counted], products[counted], self.products.size)
+            self.products += found.reshape(self.products.shape)
