@@ -1,0 +1,243 @@
+"""Frames to g2: against sums written out, in both backends, by all pixels and by photons alone."""
+
+import h5py
+import numpy as np
+import photons as simulator
+import pytest
+from speckle import intensities, mode_weights, spectrum
+
+import bayesfit
+from bayesfit.correlation import multitau as correlator
+from bayesfit.correlation.aps_files import save_correlated
+from bayesfit.correlation.frames import frames_of
+from bayesfit.correlation.jackknife import FEWEST
+from bayesfit.correlation.multitau import Masks, Settings, multitau
+from bayesfit.geometry import Detector, partition, qmap
+
+SHAPE = 24, 30
+BINS = partition(qmap(Detector(SHAPE, (75e-6, 75e-6), 5.0, (11.2, 13.7), 1.24), backend="numpy"), (3, 1), (6, 2))
+FRAMES, DPL = 333, 4
+WAYS = pytest.mark.parametrize("normalise", ["symmetric", "frame", "baseline"])
+PATHS = pytest.mark.parametrize("few", [0.0, 1.0], ids=["dense", "sparse"])
+BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax"])
+
+
+def photons(mean=0.3, frames=FRAMES, seed=0, dtype=np.uint16):
+    return np.random.default_rng(seed).poisson(mean, (frames, *SHAPE)).astype(dtype)
+
+
+def summed(frames, whole, lag, m):
+    """Frames (T, pixel) in sums of m, how many frames each sum is of, and the delay in sums."""
+    length = len(frames) // m * m
+    kept = np.where(whole[:, None], frames.reshape(len(frames), -1).astype(float), 0.0)
+    return kept[:length].reshape(-1, m, kept.shape[1]).sum(1), whole[:length].reshape(-1, m).sum(1), lag // m
+
+
+def pairs_by_hand(frames, own, lag, m, normalise, whole):
+    """Pairs seen and expected in the pixels `own`, sums written out."""
+    series, w, k = summed(frames, whole, lag, m)
+    early, late, weights = series[:-k], series[k:], (w[:-k] * w[k:]).sum()
+    seen, expected = (early[:, own] * late[:, own]).sum(), 0.0
+    static = BINS.static.roi_map.ravel()
+    for number in np.unique(static[own]):
+        same = own & (static == number)
+        size, s = same.sum(), series[:, same].sum(1)
+        if normalise == "symmetric":
+            expected += (s[:-k] * w[k:]).sum() * (s[k:] * w[:-k]).sum() / (size * weights)
+        elif normalise == "frame":
+            expected += (s[:-k] * s[k:]).sum() / size
+        else:
+            expected += (frames.reshape(len(frames), -1)[whole][:, same].mean()) ** 2 * weights * size
+    return seen, expected
+
+
+def correlated(frames, few, monkeypatch, masks=None, **how):
+    monkeypatch.setattr(correlator, "FEW", few)
+    return multitau(frames_of(frames), BINS, Settings(DPL, **how), masks or Masks())
+
+
+# ---- numbers
+
+
+@WAYS
+@PATHS
+@BACKENDS
+def test_pairs_are_those_of_sums_written_out(normalise, few, backend, monkeypatch):
+    frames, whole, good = photons(), np.ones(FRAMES, bool), np.ones(SHAPE, bool)
+    whole[[5, 100, 101, 250]], good[3, 4:9] = False, False
+    found = correlated(frames, few, monkeypatch, Masks(whole, good), normalise=normalise, backend=backend)
+    assert found.frames == whole.sum()
+    for place in range(0, found.lags.size, 3):
+        for number in range(3):
+            own = ((BINS.dynamic.roi_map == number + 1) & good).ravel()
+            by_hand = pairs_by_hand(frames, own, found.lags[place], found.summed[place], normalise, whole)
+            np.testing.assert_array_equal(found.seen[number, place], by_hand[0])
+            np.testing.assert_allclose(found.expected[number, place], by_hand[1], rtol=1e-12)
+    np.testing.assert_allclose(found.g2, found.seen / found.expected, rtol=1e-15)
+    np.testing.assert_allclose(found.image[good], frames[whole].mean(axis=0)[good], rtol=1e-12)
+    np.testing.assert_allclose(found.intensity[whole], frames[whole][:, good].mean(axis=1), rtol=1e-12)
+
+
+def test_delays_are_those_of_a_multi_tau_correlator_up_to_half_the_series(monkeypatch):
+    found = correlated(photons(), 0.0, monkeypatch)
+    wanted = [*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160]
+    assert found.lags.tolist() == wanted
+    assert found.summed.tolist() == [1] * 8 + [2] * 4 + [4] * 4 + [8] * 4 + [16] * 4 + [32]
+
+
+@pytest.mark.parametrize(("largest", "dtype"), [(3, np.uint8), (60_000, np.uint16), (2**31, np.int64)])
+def test_whole_numbers_are_summed_exactly(largest, dtype, monkeypatch):
+    """Also where their products are too large for single precision."""
+    frames = np.random.default_rng(2).integers(0, largest, (64, *SHAPE)).astype(dtype)
+    found = correlated(frames, 0.0, monkeypatch)
+    own = (BINS.dynamic.roi_map == 2).ravel()
+    for place, (lag, m) in enumerate(zip(found.lags, found.summed, strict=True)):
+        exact = [int(n) for n in frames.reshape(64, -1)[:, own].sum(axis=0)]
+        assert sum(exact) < 2**63
+        length = 64 // m * m
+        sums = frames.reshape(64, -1)[:length, own].astype(object).reshape(-1, m, own.sum()).sum(1)
+        wanted = (sums[: -(lag // m)] * sums[lag // m :]).sum()
+        assert abs(int(found.seen[1, place]) - wanted) <= wanted * 2e-16 * (largest > 1e6) * 64
+
+
+@WAYS
+def test_the_covariance_is_the_jackknife_over_blocks_of_pixels(normalise, monkeypatch):
+    """By hand for blocks that are found by what a change of their pixels changes."""
+    frames, whole = photons(), np.ones(FRAMES, bool)
+    found = correlated(frames, 0.0, monkeypatch, normalise=normalise)
+    blocks = correlator.blocks_of(BINS, np.ones(SHAPE, bool))
+    parts = [(n, s.pixels[i][s.real[i]]) for s in blocks.sheets for i, n in enumerate(s.numbers)]
+    own = [(blocks.pixels[n], pixels) for n, pixels in parts if blocks.dynamic[n] == 1]
+    total = sum(size for size, _ in own)
+    assert len(own) >= FEWEST
+    for place in (0, 9, 20):
+        lag, m = found.lags[place], found.summed[place]
+        bin_pixels = (BINS.dynamic.roi_map == 2).ravel()
+        ratio = lambda kept: np.divide(*pairs_by_hand(frames, kept, lag, m, normalise, whole))  # noqa: E731
+        theta, pseudo, share = ratio(bin_pixels), [], []
+        for size, pixels in own:
+            kept = bin_pixels.copy()
+            kept[pixels] = False
+            share.append(total / size)
+            pseudo.append(share[-1] * theta - (share[-1] - 1) * ratio(kept))
+        center = sum(p / h for p, h in zip(pseudo, share, strict=True))
+        wanted = sum((p - center) ** 2 / (h - 1) for p, h in zip(pseudo, share, strict=True)) / len(own)
+        np.testing.assert_allclose(found.cov[1, place, place], wanted, rtol=1e-9)
+
+
+def test_errors_of_starved_pixels_are_those_of_counting(monkeypatch):
+    found = correlated(photons(0.1, 2000), 1.0, monkeypatch)
+    error = np.sqrt(np.diagonal(found.cov, axis1=1, axis2=2))
+    ratio = error[:, :8] * np.sqrt(found.expected[:, :8])
+    assert 0.85 < ratio.mean() < 1.15
+
+
+def speckles(rate, contrast, counts, frames=2048, seed=1):
+    """Photons (frame, row, column) of pixels that see independent speckles."""
+    rng = np.random.default_rng(seed)
+    amplitudes, _ = spectrum(rate, 1.0, frames)
+    seen = rng.poisson(counts * intensities(amplitudes, mode_weights(contrast), np.prod(SHAPE), frames, rng))
+    return seen.T.reshape(frames, *SHAPE).astype(np.uint8)
+
+
+def test_from_photons_with_a_known_decay_to_its_posterior():
+    frames = speckles(0.02, 0.3, 0.5)
+    data = bayesfit.correlate(frames, BINS, frame_time=1e-3)
+    truth = simulator.theory(data.tau.values / 1e-3, data.frames_summed.values.astype(int), 0.02, 1.0, 0.3)
+    z = ((data.g2 - truth) / data.g2_err).values
+    assert 0.7 < z.std() < 1.3
+    result = bayesfit.fit(data)
+    assert "'photons'" in result.attrs["noise_chosen"]
+    assert (result["diagnostics"].verdict == "ok").all()
+    rate = result.posterior.rate
+    assert np.all(np.abs(rate.mean(("chain", "draw")) - 20) < 4 * rate.std(("chain", "draw")))
+
+
+# ---- where frames come from
+
+
+def test_arrays_iterables_and_files_give_the_same_bits(tmp_path):
+    frames = photons()
+    np.save(tmp_path / "frames.npy", frames)
+    with h5py.File(tmp_path / "frames.h5", "w") as file:
+        file.create_dataset("entry/data/data", data=frames, chunks=(10, *SHAPE), compression="gzip")
+        file["entry/instrument/detector/frame_time"] = 1e-3
+    for number, part in enumerate(np.array_split(frames, 3)):
+        with h5py.File(tmp_path / f"data_{number}.h5", "w") as file:
+            file["entry/data/data"] = part
+    with h5py.File(tmp_path / "master.h5", "w") as file:
+        for number in range(3):
+            file[f"entry/data/data_{number:06d}"] = h5py.ExternalLink(f"data_{number}.h5", "entry/data/data")
+    expected = bayesfit.correlate(frames, BINS, frame_time=1e-3)
+    for given in (iter(frames), tmp_path / "frames.npy", str(tmp_path / "frames.h5"), tmp_path / "master.h5"):
+        found = bayesfit.correlate(given, BINS, frame_time=1e-3)
+        for name in ("g2", "g2_cov", "pairs_expected", "counts", "tau"):
+            np.testing.assert_array_equal(found[name], expected[name])
+    assert bayesfit.correlate(tmp_path / "frames.h5", BINS).attrs["frame_time"] == 1e-3
+
+
+def test_results_are_written_in_the_layout_of_aps(tmp_path):
+    bad = photons(0.2)
+    bad[:, 2, 2] = np.iinfo(bad.dtype).max
+    found = multitau(frames_of(bad), BINS, Settings(DPL), Masks())
+    data = bayesfit.read(save_correlated(found, tmp_path / "found.hdf", 1e-3))
+    assert data.attrs["pipeline"] == "aps_8idi"
+    expected = bayesfit.correlate(bad, BINS, frame_time=1e-3, delays_per_level=DPL)
+    for name in ("g2", "g2_err", "tau", "q", "phi", "counts", "pixels", "valid"):
+        np.testing.assert_allclose(data[name], expected[name], rtol=1e-12)
+    assert data.attrs["frames"] == FRAMES
+    np.testing.assert_array_equal(bayesfit.geometry.read_partition(tmp_path / "found.hdf").mask[2, 2], False)
+
+
+# ---- bad input
+
+
+def refusal(error=bayesfit.InputError, frames=None, bins=BINS, **how):
+    with pytest.raises(error) as caught:
+        bayesfit.correlate(photons() if frames is None else frames, bins, **{"frame_time": 1.0} | how)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_saturated_pixels_and_frames_are_left_out_and_counted():
+    frames = photons()
+    frames[:, 3, 3] = frames[17, 10, 10] = np.iinfo(frames.dtype).max
+    found = bayesfit.correlate(frames, BINS, frame_time=1.0)
+    assert "1 pixels that hold no numbers were left out" in found.attrs["notes"]
+    assert "1 of 333 frames were left out" in found.attrs["notes"]
+    assert found.pixels.sum() == BINS.mask.sum() - 1
+    good = np.ones(SHAPE, bool)
+    good[3, 3] = False
+    masked = bayesfit.correlate(frames, BINS, frame_time=1.0, pixel_mask=good, frame_mask=np.arange(FRAMES) != 17)
+    np.testing.assert_array_equal(found.g2, masked.g2)
+
+
+def test_faults_are_refused_in_one_line(tmp_path):
+    assert "detector of (24, 30)" in refusal(frames=photons()[:, 1:])
+    assert "pixel_mask" in refusal(pixel_mask=np.ones((3, 3)))
+    assert "pixel_mask" in refusal(pixel_mask=np.zeros(SHAPE))
+    assert "frame_mask" in refusal(frame_mask=np.ones(7))
+    assert "only 0 of 333" in refusal(frame_mask=np.zeros(FRAMES))
+    assert "frame_time" in refusal(bayesfit.SettingsError, frame_time=None)
+    assert "Did you mean 'frame'" in refusal(bayesfit.SettingsError, normalise="frames")
+    assert "delays_per_level" in refusal(bayesfit.SettingsError, delays_per_level=0)
+    assert "axes (frame, row, column)" in refusal(frames=photons()[0])
+    assert "expected real numbers" in refusal(frames=photons().astype(complex))
+    assert "there are none" in refusal(frames=iter([]))
+    assert "frame 1:" in refusal(frames=iter([np.zeros(SHAPE), np.zeros((2, 2))]))
+    (tmp_path / "other").write_text("no frames")
+    assert "no frames" in refusal(frames=tmp_path / "other")
+    assert "no such file" in refusal(frames=tmp_path / "missing.h5")
+    with h5py.File(tmp_path / "empty.h5", "w") as file:
+        file["entry/data/other"] = np.zeros(3)
+    assert "holds no dataset" in refusal(frames=tmp_path / "empty.h5")
+    (tmp_path / "cut.h5").write_bytes((tmp_path / "empty.h5").read_bytes()[:900])
+    assert "cannot be read" in refusal(frames=tmp_path / "cut.h5")
+
+
+def test_a_bin_without_usable_pixels_harms_no_other():
+    good = BINS.dynamic.roi_map != 2
+    found = bayesfit.correlate(photons(), BINS, frame_time=1.0, pixel_mask=good)
+    expected = bayesfit.correlate(photons(), BINS, frame_time=1.0)
+    np.testing.assert_array_equal(found.g2[[0, 2]], expected.g2[[0, 2]])
+    assert not found.valid[1].any()
