@@ -16,6 +16,7 @@ from bayesfit.backends.protocol import BackendProtocol
 from bayesfit.correlation.blocks import Blocks, Sheet
 from bayesfit.correlation.lag_products import of_pixels
 from bayesfit.correlation.levels import Levels
+from bayesfit.correlation.states import Arrays, parts, within
 
 Frames = Num[np.ndarray, "frame pixel"]
 
@@ -58,6 +59,15 @@ class Dense:
         for sheet, own in zip(self.sheets, found, strict=True):
             pairs[sheet.numbers] = own
         return pairs
+
+    def state(self) -> Arrays:
+        """All that is needed to go on from here."""
+        return within(levels.state() for levels in self.levels)
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from there."""
+        for levels, own in zip(self.levels, parts(state), strict=True):
+            levels.restore(own)
 
     def _each(self, function: Callable[..., Any], *items: list[Any]) -> list[Any]:
         """The function of each item, side by side; each multiplication of matrices runs on one core."""

@@ -13,6 +13,7 @@ from bayesfit.correlation.dense import Dense
 from bayesfit.correlation.lag_products import of_means
 from bayesfit.correlation.levels import Levels
 from bayesfit.correlation.sparse import Sparse
+from bayesfit.correlation.states import Arrays, parts, within
 
 
 class Sums(NamedTuple):
@@ -41,6 +42,11 @@ class FrameSums:
         self.intensity: list[np.ndarray] = []
         self.spoilt = 0
 
+    @property
+    def frames(self) -> int:
+        """How many frames were taken in."""
+        return sum(part.size for part in self.intensity)
+
     def take(self, chunk: Any, good: Bool[np.ndarray, " frame"]) -> None:
         """Take frames in, or the photons of some. Those that are not `good`, or in which a pixel holds no number of
         photons, count as missing."""
@@ -51,6 +57,19 @@ class FrameSums:
         self.photons, self.image = self.photons + by_block.sum(axis=0), self.image + image
         self.intensity.append(np.where(whole, by_block.sum(axis=1) / self.pixels, np.nan))
         self.spoilt += int(unusable.sum())
+
+    def state(self) -> Arrays:
+        """All that is needed to go on from here."""
+        own = {"photons": self.photons, "image": self.image, "spoilt": np.array(self.spoilt)}
+        own["intensity"] = np.concatenate(self.intensity)
+        return own | within([self.means.state()], "means") | within([self.products.state()], "products")
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from there."""
+        self.photons, self.image, self.spoilt = state["photons"], state["image"], int(state["spoilt"])
+        self.intensity = [state["intensity"]]
+        self.means.restore(parts(state, "means")[0])
+        self.products.restore(parts(state, "products")[0])
 
     def finish(self) -> Sums:
         """The sums, when all frames have been taken in."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from bayesfit.correlation.delays import own_delays
 from bayesfit.correlation.lag_products import CHUNK, EXACT, Multiply
+from bayesfit.correlation.states import Arrays, parts, within
 
 
 class Level:
@@ -42,6 +43,16 @@ class Level:
         self.filled = 0
         return halved
 
+    def state(self) -> Arrays:
+        """All that a level of the same kind needs to go on from here."""
+        filled = np.array(self.filled)
+        return {"frames": self.frames, "filled": filled, "products": np.asarray(self.products)}
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from there."""
+        self.frames, self.filled = state["frames"], int(state["filled"])
+        self.products = state["products"]
+
 
 class Levels:
     """All levels, from single frames to the coarsest; a level is added when the first sums for it are ready."""
@@ -54,11 +65,26 @@ class Levels:
     def take(self, frames: np.ndarray, number: int = 0) -> None:
         """Take frames in, or sums of them that are ready for the level of this number."""
         if number == len(self.levels) and len(frames):
-            own = own_delays(number, self.per_level)
-            multiply = self.multiply(own.start, own.stop - 1)
-            self.levels.append(Level(own.stop - 1, self.frame.astype(self._precision(number)), multiply))
+            self._add()
         for halved in self.levels[number].take(frames) if len(frames) else []:
             self.take(halved, number + 1)
+
+    def _add(self) -> None:
+        number = len(self.levels)
+        own = own_delays(number, self.per_level)
+        multiply = self.multiply(own.start, own.stop - 1)
+        self.levels.append(Level(own.stop - 1, self.frame.astype(self._precision(number)), multiply))
+
+    def state(self) -> Arrays:
+        """All that levels of the same kind need to go on from here, by names of which the first part is a number."""
+        return {"largest": np.array(self.largest)} | within(level.state() for level in self.levels)
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from there."""
+        self.largest = float(state["largest"])
+        for own in parts(state):
+            self._add()
+            self.levels[-1].restore(own)
 
     def finish(self) -> np.ndarray:
         """The products (..., tau) of all levels, when all frames have been taken in."""

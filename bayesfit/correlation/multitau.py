@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
@@ -12,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from bayesfit.backends.choice import get_backend
 from bayesfit.compute.errors import InputError, SettingsError, nearest
+from bayesfit.compute.journal import Record, begin_stage
 from bayesfit.compute.work import Progress, Report, heeded
 from bayesfit.correlation.blocks import Blocks, blocks_of
 from bayesfit.correlation.delays import delays
@@ -28,6 +28,7 @@ Flatten = Literal["static_bins", "dynamic_bins"]
 MOST_PER_LEVEL = 512
 FEW = 0.02  # photons in a pixel and frame, up to which only they are looked at
 ENOUGH = 0.5  # of the frames must be usable
+EVERY, SELDOM = 10.0, 20.0  # the sums are kept after so many seconds, and so many times as long as that takes
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,13 @@ def multitau(
     _check_shapes(frames, partition, masks)
     if settings.flatten == "dynamic_bins":
         partition = partition._replace(static=partition.dynamic)
-    work, number, started = None, 0, time.monotonic()
-    for chunk in frames.chunks(0):
-        work = work or _begin(chunk, partition, settings, masks)
+    record, started = begin_stage(), time.monotonic()
+    good_pixels = partition.mask if masks.pixels is None else partition.mask & masks.pixels
+    partition = partition._replace(mask=good_pixels)
+    work = _again(record, partition, settings)
+    number = first = work.sums.frames if work else 0
+    for chunk in frames.chunks(first):
+        work = work or _begin(chunk, partition, settings)
         size = chunk.frames if isinstance(chunk, Photons) else len(chunk)
         good = np.ones(size, bool) if masks.frames is None else masks.frames[number : number + size]
         if len(good) != size:
@@ -103,41 +108,71 @@ def multitau(
         work.sums.take(work.prepared(chunk), good)
         number += size
         report(_progress(number, frames.count, started))
-        if heeded().asked:
-            raise KeyboardInterrupt
+        work.keep(record, heeded().asked)
     if work is None or (sums := work.sums.finish()).frames < max(2, ENOUGH * number):
         problem = f"only {sums.frames if work else 0} of {number} can be used: pixels of the others hold no numbers"
         raise InputError(problem, file=frames.file, field="frames", remedy="Mask bad pixels with pixel_mask")
-    notes = [f"{work.dead} pixels that hold no numbers were left out"] if work.dead else []
+    notes = [f"{work.dead.sum()} pixels that hold no numbers were left out"] if work.dead.any() else []
     if work.sums.spoilt:
         notes.append(f"{work.sums.spoilt} of {number} frames were left out: some pixel is saturated or no number")
     return _correlated(sums, work.blocks, partition, settings, tuple(notes))
 
 
-class Work(NamedTuple):
-    """The `sums` that are made over `blocks`, how a chunk of frames is `prepared` for them, and how many pixels are
-    `dead`."""
+@dataclass
+class Work:
+    """The `sums` that are made over `blocks`, by all pixels or by the `few` that see photons, and `dead` pixels (row,
+    column). `kept` is when the sums were last kept, and how long that took [s]."""
 
     blocks: Blocks
     sums: FrameSums
-    prepared: Callable[[Chunk | Photons], Chunk | Photons]
-    dead: int
+    few: bool
+    dead: Bool[np.ndarray, "row column"]
+    kept: tuple[float, float]
+
+    def prepared(self, chunk: Chunk | Photons) -> Chunk | Photons:
+        """Frames, or photons, as the sums take them."""
+        return photons_of(chunk) if self.few else whole_frames(chunk, self.blocks.detector)
+
+    def keep(self, record: Record | None, stop: bool) -> None:
+        """Keep the sums so far if there is a record and it is time, or the user wants to stop.
+
+        Raises:
+            KeyboardInterrupt: the user wants to stop.
+        """
+        begun, (last, took) = time.monotonic(), self.kept
+        if record is not None and (stop or begun - last > max(EVERY, SELDOM * took)):
+            record.write(self.sums.state() | {"few": np.array(self.few), "dead": self.dead})
+            self.kept = (time.monotonic(), time.monotonic() - begun)
+        if stop:
+            raise KeyboardInterrupt
 
 
-def _begin(chunk: Chunk | Photons, partition: Partition, settings: Settings, masks: Masks) -> Work:
+def _begin(chunk: Chunk | Photons, partition: Partition, settings: Settings) -> Work:
     """Choose by the first frames which pixels can be used, and whether all pixels are looked at or only photons."""
-    shape, per_level = partition.mask.shape, settings.delays_per_level
-    usable = partition.mask if masks.pixels is None else partition.mask & masks.pixels
-    dead = (
-        np.zeros(shape, bool) if isinstance(chunk, Photons) else no_photons(chunk).all(axis=0).reshape(shape) & usable
-    )
-    few = _few(chunk, (usable & ~dead).ravel())
-    blocks = blocks_of(partition, usable & ~dead)
+    dead = np.zeros(partition.mask.shape, bool)
+    if not isinstance(chunk, Photons):
+        dead = no_photons(chunk).all(axis=0).reshape(dead.shape) & partition.mask
+    return _work(partition, settings, _few(chunk, (partition.mask & ~dead).ravel()), dead)
+
+
+def _again(record: Record | None, partition: Partition, settings: Settings) -> Work | None:
+    """What was at work when the same series was stopped; None if nothing was kept."""
+    state = {} if record is None else record.state()
+    if not state:
+        return None
+    work = _work(partition, settings, bool(state["few"]), state["dead"])
+    work.sums.restore(state)
+    return work
+
+
+def _work(partition: Partition, settings: Settings, few: bool, dead: Bool[np.ndarray, "row column"]) -> Work:
+    """The work at its beginning."""
+    blocks, per_level = blocks_of(partition, ~dead), settings.delays_per_level
     if not blocks.pixels.size:
         raise InputError("it leaves no pixel of any bin", field="pixel_mask")
     products = Sparse(blocks, per_level) if few else Dense(blocks, per_level, get_backend(settings.backend))
     sums = FrameSums(blocks, products, per_level, settings.normalise == "frame")
-    return Work(blocks, sums, photons_of if few else whole_frames(shape[0] * shape[1]), int(dead.sum()))
+    return Work(blocks, sums, few, dead, (time.monotonic(), 0.0))
 
 
 def _few(chunk: Chunk | Photons, usable: Bool[np.ndarray, " pixel"]) -> bool:

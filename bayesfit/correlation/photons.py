@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -29,14 +28,10 @@ def photons_of(frames: Chunk | Photons) -> Photons:
     return Photons(len(frames), *np.divmod(places, frames.shape[1]), frames.ravel()[places])
 
 
-def whole_frames(pixels: int) -> Callable[[Chunk | Photons], Chunk]:
-    """A function of photons on a detector of so many pixels, which gives whole frames."""
-
-    def make(photons: Chunk | Photons) -> Chunk:
-        if not isinstance(photons, Photons):
-            return photons
-        frames = np.zeros((photons.frames, pixels), photons.number.dtype)
-        np.add.at(frames, (photons.frame, photons.pixel), photons.number)
-        return frames
-
-    return make
+def whole_frames(photons: Chunk | Photons, pixels: int) -> Chunk:
+    """Frames of so many pixels with these photons."""
+    if not isinstance(photons, Photons):
+        return photons
+    frames = np.zeros((photons.frames, pixels), photons.number.dtype)
+    np.add.at(frames, (photons.frame, photons.pixel), photons.number)
+    return frames

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from bayesfit.correlation.blocks import Blocks
 from bayesfit.correlation.delays import own_delays
 from bayesfit.correlation.photons import Photons
+from bayesfit.correlation.states import Arrays, parts, within
 
 LATEST = 32  # bits that hold any time
 
@@ -55,9 +56,24 @@ class Sparse:
         number = 0
         while end > 0:
             if number == len(self.levels):
-                self.levels.append(SparseLevel(own_delays(number, self.per_level), self.block, self.blocks.pixels.size))
+                self._add()
             events, end = self.levels[number].take(events, end), end // 2
             number += 1
+
+    def _add(self) -> None:
+        delays = own_delays(len(self.levels), self.per_level)
+        self.levels.append(SparseLevel(delays, self.block, self.blocks.pixels.size))
+
+    def state(self) -> Arrays:
+        """All that is needed to go on from here."""
+        return {"taken": np.array(self.taken)} | within(level.state() for level in self.levels)
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from there."""
+        self.taken = int(state["taken"])
+        for own in parts(state):
+            self._add()
+            self.levels[-1].restore(own)
 
     def finish(self) -> Float[np.ndarray, "block tau"]:
         """The products, when all frames have been taken in."""
@@ -110,6 +126,15 @@ class SparseLevel:
         self.last = events.where(events.time >= end - self.delays.stop)
         self.end = end
         return events.where(ready).halved()
+
+    def state(self) -> Arrays:
+        """All that a level of the same kind needs to go on from here."""
+        return {**self.last._asdict(), "end": np.array(self.end), "products": self.products}
+
+    def restore(self, state: Arrays) -> None:
+        """Go on from there."""
+        self.last = Events(*(state[name] for name in Events._fields))
+        self.end, self.products = int(state["end"]), state["products"]
 
     def _multiply(self, events: Events) -> None:
         """Add the products of new events with all earlier ones of their pixels that are near enough: of each event with

@@ -1,0 +1,73 @@
+"""`bayesfit correlate`: frames to g2."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bayesfit.cli.app import ENDING, GRACE, app
+from bayesfit.compute.progress_bar import progress_bar
+from bayesfit.compute.work import stop_on
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from bayesfit.correlation.multitau import Correlated
+
+MASK_HELP = "array in a file .npy, not 0 where good"
+
+
+@app.command()
+def correlate(
+    raw: Annotated[Path, typer.Argument(help="A file of frames: HDF5, or an array (frame, row, column) in .npy.")],
+    qmap: Annotated[Path, typer.Argument(help="A file with the bins of the pixels, in the layout of APS 8-ID.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file to write, in the layout of APS 8-ID.")],
+    frame_time: Annotated[
+        float | None, typer.Option(help="Time from one frame to the next [s]; by default as the file states it.")
+    ] = None,
+    delays_per_level: Annotated[int, typer.Option(help="Delays of each level of the multi-tau correlator.")] = 8,
+    normalise: Annotated[str, typer.Option(help="symmetric, frame or baseline.")] = "symmetric",
+    flatten: Annotated[str, typer.Option(help="static_bins or dynamic_bins.")] = "static_bins",
+    frame_mask: Annotated[Path | None, typer.Option(help=f"Frames to use: {MASK_HELP}.")] = None,
+    pixel_mask: Annotated[Path | None, typer.Option(help=f"Pixels to use: {MASK_HELP}.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Where in an HDF5 file the frames are.")] = None,
+    backend: Annotated[str | None, typer.Option(envvar="BAYESFIT_BACKEND", help="auto, numpy or jax.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever was begun before.")] = False,
+) -> None:
+    """Correlate frames, bin by bin, with the photon pairs that were counted and their covariance.
+
+    The same command again goes on where it was stopped.
+    """
+    from bayesfit.api.correlate import correlate_file
+    from bayesfit.correlation.multitau import Masks, Settings
+
+    settings = Settings(delays_per_level, normalise, flatten, backend)  # type: ignore[arg-type]  # it checks them
+    masks = Masks(_read_mask(frame_mask), _read_mask(pixel_mask))
+    with stop_on(*ENDING, grace=GRACE), progress_bar(sys.stderr.isatty()) as report:
+        found = correlate_file(raw, qmap, output, ...)
+    typer.echo(_in_words(found, output))
+
+
+def _read_mask(path: Path | None) -> np.ndarray | None:
+    """A mask from its file.
+
+    Raises:
+        InputError: the file holds no array.
+    """
+    if path is None:
+        return None
+    import numpy as np
+
+    from bayesfit.compute.errors import InputError
+
+    try:
+        return np.asarray(np.load(path, allow_pickle=False)).astype(bool)
+    except (OSError, ValueError) as error:
+        raise InputError(f"holds no array ({error})", file=path, remedy="Write it by numpy.save") from error
+
+
+def _in_words(found: Correlated, output: Path) -> str:
+    """What was correlated."""
