@@ -81,8 +81,8 @@ def correlate(
         >>> dict(data.sizes)
         {'q_bin': 2, 'tau': 40, 'tau_other': 40}
     """
-    source = frames_in(frames, dataset)
-    seconds = _frame_time(frame_time, source)
+    source = _frames_in(frames, dataset)
+    seconds = frame_time_of(frame_time, source)
     bins = partition if isinstance(partition, Partition) else read_partition(partition)
     masks = Masks(_mask(frame_mask), _mask(pixel_mask))
     settings = Settings(delays_per_level, normalise, flatten, backend)
@@ -92,7 +92,7 @@ def correlate(
     return as_curves(found, seconds, source.file)
 
 
-def frames_in(given: Any, dataset: str | None = None) -> Frames:
+def _frames_in(given: Any, dataset: str | None = None) -> Frames:
     """The frames of a file, of an array, or of an iterable.
 
     Raises:
@@ -128,7 +128,7 @@ def as_curves(found: Correlated, frame_time: float, file: str | None = None) -> 
     return data.assign(pairs | {"g2_cov": covariance}).assign_attrs(notes=notes)
 
 
-def _frame_time(given: float | None, source: Frames) -> float:
+def frame_time_of(given: float | None, source: Frames) -> float:
     """As given, else as the file states it [s].
 
     Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bayesfit.cli.app import ENDING, GRACE, app
+from bayesfit.cli.app import BY_SIGNAL, ENDING, GRACE, INTERRUPTED, app
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import stop_on
 
@@ -41,14 +41,26 @@ def correlate(
 
     The same command again goes on where it was stopped.
     """
-    from bayesfit.api.correlate import correlate_file
+    from bayesfit.api.correlate_file import Request, correlate_file
     from bayesfit.correlation.multitau import Masks, Settings
 
     settings = Settings(delays_per_level, normalise, flatten, backend)  # type: ignore[arg-type]  # it checks them
     masks = Masks(_read_mask(frame_mask), _read_mask(pixel_mask))
-    with stop_on(*ENDING, grace=GRACE), progress_bar(sys.stderr.isatty()) as report:
-        found = correlate_file(raw, qmap, output, ...)
-    typer.echo(_in_words(found, output))
+    request = Request(raw, qmap, settings, masks, frame_time, dataset)
+    with stop_on(*ENDING, grace=GRACE) as stop, progress_bar(sys.stderr.isatty()) as report:
+        try:
+            found = correlate_file(request, output, report, fresh)
+        except KeyboardInterrupt:
+            typer.echo(f"interrupted: the same command goes on with {output}", err=True)
+            raise typer.Exit(BY_SIGNAL + stop.signal if stop.signal else INTERRUPTED) from None
+    typer.echo(f"{raw} -> {output}: " + ("finished before" if found is None else in_words(found)))
+
+
+def in_words(found: Correlated) -> str:
+    """What was correlated."""
+    counts = f"{found.counts.min():.3g} to {found.counts.max():.3g} photons per pixel and frame"
+    bins = f"{found.pixels.size} bins of {found.pixels.min():.0f} to {found.pixels.max():.0f} pixels"
+    return "; ".join([f"{found.frames} frames, {bins}, {found.lags.size} delays, {counts}", *found.notes])
 
 
 def _read_mask(path: Path | None) -> np.ndarray | None:
@@ -67,7 +79,3 @@ def _read_mask(path: Path | None) -> np.ndarray | None:
         return np.asarray(np.load(path, allow_pickle=False)).astype(bool)
     except (OSError, ValueError) as error:
         raise InputError(f"holds no array ({error})", file=path, remedy="Write it by numpy.save") from error
-
-
-def _in_words(found: Correlated, output: Path) -> str:
-    """What was correlated."""

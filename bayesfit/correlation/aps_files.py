@@ -17,8 +17,12 @@ from bayesfit.correlation.multitau import Correlated
 from bayesfit.geometry.detector import Detector
 from bayesfit.geometry.qmap_files import LARGE, qmap_content
 
+MADE_OF = "xpcs/multitau/config/made_of"
 
-def save_correlated(found: Correlated, path: str | Path, frame_time: float, detector: Detector | None = None) -> Path:
+
+def save_correlated(
+    found: Correlated, path: str | Path, frame_time: float, detector: Detector | None = None, made_of: str = ""
+) -> Path:
     """Write what was correlated. The file is written whole or not at all.
 
     Args:
@@ -26,6 +30,7 @@ def save_correlated(found: Correlated, path: str | Path, frame_time: float, dete
         path: of the file.
         frame_time: [s].
         detector: where it stands, if that is known.
+        made_of: a hash of what the result is made of, which is kept in it.
 
     Returns:
         The path.
@@ -40,6 +45,7 @@ def save_correlated(found: Correlated, path: str | Path, frame_time: float, dete
     photons = np.bincount(found.partition.static.roi_map.ravel(), found.image.ravel(), pixels.size + 1)[1:]
     used = np.flatnonzero(np.isfinite(found.intensity))
     content |= {
+        MADE_OF: made_of,
         "entry/instrument/detector_1/frame_time": frame_time,
         "entry/instrument/detector_1/count_time": frame_time,
         "xpcs/temporal_mean/scattering_1d": (photons / pixels)[None],

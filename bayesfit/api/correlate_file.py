@@ -1,0 +1,76 @@
+"""Correlates a file of frames into a file of curves, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+
+from bayesfit.api.correlate import frame_time_of
+from bayesfit.api.made_of import hash_of_parts
+from bayesfit.compute.errors import InputError
+from bayesfit.compute.journal import agree, checkpoint
+from bayesfit.compute.programs import makers
+from bayesfit.compute.whole_files import clear_parts
+from bayesfit.compute.work import Report
+from bayesfit.correlation.aps_files import MADE_OF, save_correlated
+from bayesfit.correlation.frame_files import read_frames
+from bayesfit.correlation.multitau import Correlated, Masks, Settings, multitau
+from bayesfit.geometry.qmap_files import read_partition
+
+
+class Request(NamedTuple):
+    """A file of frames, that of the bins, and how they are correlated; see `bayesfit.correlate`."""
+
+    frames: Path
+    qmap: Path
+    settings: Settings = Settings()
+    masks: Masks = Masks()
+    frame_time: float | None = None
+    dataset: str | None = None
+
+    def parts(self) -> dict[str, str]:
+        """What the result is made of, by name. Frames are told by the file's size and time, since they may be many."""
+        stat = self.frames.stat()
+        masks = [None if mask is None else np.asarray(mask).tobytes() for mask in self.masks]
+        return {
+            "frames": f"{self.frames.name}, {stat.st_size} bytes of {stat.st_mtime_ns}, {self.dataset}",
+            "q-map": hashlib.sha256(self.qmap.read_bytes()).hexdigest(),
+            "masks": hashlib.sha256(repr(masks).encode()).hexdigest(),
+            "settings": f"{self.settings}, {self.frame_time}",
+            "code": hashlib.sha256(repr(makers()).encode()).hexdigest(),
+        }
+
+
+def correlate_file(request: Request, output: Path, report: Report, fresh: bool = False) -> Correlated | None:
+    """Correlate frames and write the result, in the layout of APS 8-ID; None if the same result was there before, and
+    no `fresh` one is asked for. Progress is kept beside the result until it is written.
+
+    Raises:
+        InputError: a file cannot be used, or the result cannot be written. SettingsError: a setting is impossible, or
+            what was begun before was of something else. KeyboardInterrupt: the user asked to stop.
+    """
+    frames, partition = read_frames(request.frames, request.dataset), read_partition(request.qmap)
+    seconds, parts = frame_time_of(request.frame_time, frames), request.parts()
+    if not output.parent.is_dir():
+        raise InputError("there is no such folder", file=output.parent)
+    with checkpoint(output.with_name(f".{output.name}.progress"), fresh):
+        if not fresh and _made_before(output, hash_of_parts(parts)):
+            return None
+        clear_parts(output)
+        agree(lambda: parts)
+        found = multitau(frames, partition, request.settings, request.masks, report)
+        save_correlated(found, output, seconds, made_of=hash_of_parts(parts))
+    return found
+
+
+def _made_before(output: Path, made_of: str) -> bool:
+    """Whether a file is the result of just this."""
+    try:
+        with h5py.File(output, "r") as file:
+            return MADE_OF in file and file[MADE_OF].asstr()[()] == made_of
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError):
+        return False
