@@ -60,7 +60,7 @@ def correlate(
             (negative, not finite, or the largest number of their type) in all first frames are left out, and so is
             later each frame with such a pixel; `notes` in attrs counts them.
         dataset: where the frames are in an HDF5 file, if that is not a usual place.
-        backend: "numpy" or "jax"; by default the one that is chosen for this process.
+        backend: "numpy" or "jax", which pays on a GPU; by default the one that is chosen for this process, else NumPy.
         progress: True for a progress bar on standard error, or a function that takes a `Progress`.
 
     Returns:

@@ -22,8 +22,9 @@ _SET: list[str] = []  # by `set_backend`; empty or one name, for all threads
 _WITHIN: ContextVar[str | None] = ContextVar("backend", default=None)
 
 
-def get_backend(name: str | None = None) -> BackendProtocol:
-    """The backend of this name, "numpy", "jax" or "auto"; by default the one that was chosen.
+def get_backend(name: str | None = None, auto: str = AUTO) -> BackendProtocol:
+    """The backend of this name, "numpy", "jax" or "auto"; by default the one that was chosen. Where that is "auto", it
+    is JAX if that is installed, else NumPy; or the one named by `auto`, for work that another does better.
 
     Raises:
         SettingsError: there is no such backend. ImportError: JAX is asked for, and is not installed.
@@ -33,7 +34,8 @@ def get_backend(name: str | None = None) -> BackendProtocol:
         >>> bayesfit.get_backend("numpy").supports_grad
         False
     """
-    found = _resolved(_checked(name or _chosen()))
+    chosen = _checked(name or _chosen())
+    found = _resolved(auto if chosen == AUTO else chosen)
     with _LOCK:
         if found not in _MADE:
             _MADE[found] = _made(found)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bayesfit.cli.app import BY_SIGNAL, ENDING, GRACE, INTERRUPTED, app
+from bayesfit.cli.jobs import check_folder, found_files, made_folder
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import stop_on
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from bayesfit.api.correlate_file import Request
     from bayesfit.correlation.multitau import Correlated
 
 MASK_HELP = "array in a file .npy, not 0 where good"
@@ -41,22 +43,44 @@ def correlate(
 
     The same command again goes on where it was stopped.
     """
-    from bayesfit.api.correlate_file import Request, correlate_file
+    from bayesfit.api.correlate_file import Request
     from bayesfit.correlation.multitau import Masks, Settings
 
     settings = Settings(delays_per_level, normalise, flatten, backend)  # type: ignore[arg-type]  # it checks them
     masks = Masks(_read_mask(frame_mask), _read_mask(pixel_mask))
     request = Request(raw, qmap, settings, masks, frame_time, dataset)
+    _correlate(request, output, fresh)
+
+
+def correlated_files(files: list[Path], qmap: Path, folder: Path, fresh: bool) -> list[Path]:
+    """The files of curves, FOLDER/NAME_g2.hdf, that these files of frames are correlated into.
+
+    Raises:
+        BayesfitError: a file cannot be used.
+    """
+    from bayesfit.api.correlate_file import Request
+
+    check_folder(folder)
+    made = [made_folder(folder) / f"{file.stem}_g2.hdf" for file in found_files(files)]
+    for file, output in zip(found_files(files), made, strict=True):
+        _correlate(Request(file, qmap), output, fresh)
+    return made
+
+
+def _correlate(request: Request, output: Path, fresh: bool) -> None:
+    """Correlate a file, and say what came of it."""
+    from bayesfit.api.correlate_file import correlate_file
+
     with stop_on(*ENDING, grace=GRACE) as stop, progress_bar(sys.stderr.isatty()) as report:
         try:
             found = correlate_file(request, output, report, fresh)
         except KeyboardInterrupt:
             typer.echo(f"interrupted: the same command goes on with {output}", err=True)
             raise typer.Exit(BY_SIGNAL + stop.signal if stop.signal else INTERRUPTED) from None
-    typer.echo(f"{raw} -> {output}: " + ("finished before" if found is None else in_words(found)))
+    typer.echo(f"{request.frames} -> {output}: " + ("finished before" if found is None else _in_words(found)))
 
 
-def in_words(found: Correlated) -> str:
+def _in_words(found: Correlated) -> str:
     """What was correlated."""
     counts = f"{found.counts.min():.3g} to {found.counts.max():.3g} photons per pixel and frame"
     bins = f"{found.pixels.size} bins of {found.pixels.min():.0f} to {found.pixels.max():.0f} pixels"

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bayesfit.backends.choice import get_backend
+from bayesfit.backends.choice import NUMPY, get_backend
 from bayesfit.compute.errors import InputError, SettingsError, nearest
 from bayesfit.compute.journal import Record, begin_stage
 from bayesfit.compute.work import Progress, Report, heeded
@@ -170,7 +170,7 @@ def _work(partition: Partition, settings: Settings, few: bool, dead: Bool[np.nda
     blocks, per_level = blocks_of(partition, ~dead), settings.delays_per_level
     if not blocks.pixels.size:
         raise InputError("it leaves no pixel of any bin", field="pixel_mask")
-    products = Sparse(blocks, per_level) if few else Dense(blocks, per_level, get_backend(settings.backend))
+    products = Sparse(blocks, per_level) if few else Dense(blocks, per_level, get_backend(settings.backend, auto=NUMPY))
     sums = FrameSums(blocks, products, per_level, settings.normalise == "frame")
     return Work(blocks, sums, few, dead, (time.monotonic(), 0.0))
 
