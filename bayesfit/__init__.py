@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bayesfit.compute.errors import SettingsError as SettingsError
     from bayesfit.compute.journal import checkpoint as checkpoint
     from bayesfit.compute.program_files import set_cache as set_cache
+    from bayesfit.correlation.photons import Photons as Photons
     from bayesfit.data.average import average as average
     from bayesfit.data.curves import curves as curves
     from bayesfit.data.describe import describe as describe
@@ -77,6 +78,7 @@ _HOMES = {
     "Law": "modelling.law",
     "Model": "modelling.model",
     "Parameter": "modelling.model",
+    "Photons": "correlation.photons",
     "Pipeline": "modelling.pipeline",
     "plot_fit": "result.plots",
     "plot_series": "result.plots",

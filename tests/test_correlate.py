@@ -1,20 +1,29 @@
 """Frames to g2: against sums written out, in both backends, by all pixels and by photons alone."""
 
+import signal
+import struct
+import subprocess
+import sys
+import time
 from functools import partial
+from pathlib import Path
 
 import h5py
 import numpy as np
 import photons as simulator
 import pytest
+import xarray as xr
 from speckle import intensities, mode_weights, spectrum
 
 import bayesfit
+from bayesfit.compute.work import heeded, stop_on
+from bayesfit.correlation import frames as frames_module
 from bayesfit.correlation import multitau as correlator
 from bayesfit.correlation.aps_files import save_correlated
 from bayesfit.correlation.frames import frames_of
 from bayesfit.correlation.jackknife import FEWEST
 from bayesfit.correlation.multitau import Masks, Settings, multitau
-from bayesfit.geometry import Detector, partition, qmap
+from bayesfit.geometry import Detector, partition, qmap, save_partition
 
 SHAPE = 24, 30
 BINS = partition(qmap(Detector(SHAPE, (75e-6, 75e-6), 5.0, (11.2, 13.7), 1.24), backend="numpy"), (3, 1), (6, 2))
@@ -60,7 +69,7 @@ def ratio_by_hand(frames, lag, m, normalise, own):
 
 def correlated(frames, few, monkeypatch, masks=None, **how):
     monkeypatch.setattr(correlator, "FEW", few)
-    return multitau(frames_of(frames), BINS, Settings(DPL, **how), masks or Masks())
+    return multitau(frames_of(frames, SHAPE), BINS, Settings(DPL, **how), masks or Masks())
 
 
 # ---- numbers
@@ -183,10 +192,124 @@ def test_arrays_iterables_and_files_give_the_same_bits(tmp_path):
     assert bayesfit.correlate(tmp_path / "frames.h5", BINS).attrs["frame_time"] == 1e-3
 
 
+def imm(frames, compression=6):
+    """The bytes of an IMM file."""
+    content = b""
+    for frame in frames:
+        (places,) = np.nonzero(frame.ravel())
+        entries = frame.size if compression == 0 else places.size
+        header = bytearray(1024)
+        struct.pack_into("<i", header, 4, compression)
+        struct.pack_into("<3i", header, 108, *frame.shape, 2)
+        struct.pack_into("<I", header, 152, entries)
+        content += bytes(header)
+        if compression:
+            content += places.astype("<u4").tobytes() + frame.ravel()[places].astype("<u2").tobytes()
+        else:
+            content += frame.astype("<u2").tobytes()
+    return content
+
+
+def rigaku(frames):
+    """The bytes of a file of Rigaku's."""
+    frame, pixel = np.nonzero(frames.reshape(len(frames), -1))
+    number = frames.reshape(len(frames), -1)[frame, pixel]
+    return ((frame.astype("<u8") << 40) | (pixel.astype("<u8") << 16) | number.astype("<u8")).tobytes()
+
+
+@pytest.mark.parametrize("mean", [0.01, 0.3])
+def test_photons_one_by_one_give_the_same_pairs_as_frames(tmp_path, mean):
+    frames = photons(mean)
+    frames[-1, 0, 0] += 1
+    (tmp_path / "sparse.imm").write_bytes(imm(frames))
+    (tmp_path / "dense.imm").write_bytes(imm(frames, 0))
+    (tmp_path / "rigaku.bin").write_bytes(rigaku(frames))
+    frame, row, column = np.nonzero(frames)
+    events = bayesfit.Photons(FRAMES, frame, row * SHAPE[1] + column, frames[frame, row, column])
+    expected = bayesfit.correlate(frames, BINS, frame_time=1e-3)
+    for given in (tmp_path / "sparse.imm", tmp_path / "dense.imm", tmp_path / "rigaku.bin", events):
+        found = bayesfit.correlate(given, BINS, frame_time=1e-3)
+        for name in ("pairs_seen", "pairs_expected", "g2_cov", "counts"):
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-12, atol=1e-18)
+
+
+def test_files_of_photons_that_are_cut_or_of_another_detector_are_refused(tmp_path):
+    frames, path = photons(0.01), tmp_path / "photons"
+    path.write_bytes(rigaku(frames)[:-3])
+    assert "ends in the middle of a photon" in refusal(frames=path)
+    words = np.frombuffer(rigaku(frames), "<u8")
+    path.write_bytes(np.append(np.tile(words[-1:], 9000), words[:1]).tobytes())
+    assert "is of an earlier frame" in refusal(frames=path)
+    path.write_bytes(np.append(np.tile(words[:1], 9000), words[:1] | np.uint64(2**20 << 16)).tobytes())
+    assert "a photon in pixel" in refusal(frames=path)
+    path.write_bytes(imm(frames)[:-3])
+    assert "ends in the middle of frame 332" in refusal(frames=path)
+    path.write_bytes(imm(frames[:3]) + imm(photons()[:1, 1:]))
+    assert "frame 3 is of another shape" in refusal(frames=path)
+    assert "not in order" in refusal(frames=bayesfit.Photons(2, np.array([1, 0]), np.array([0, 0]), np.array([1, 1])))
+
+
+# ---- stopped, and gone on with
+
+
+@PATHS
+def test_stopped_anywhere_and_gone_on_with_gives_the_same_bits(few, tmp_path, monkeypatch):
+    monkeypatch.setattr(correlator, "FEW", few)
+    monkeypatch.setattr(frames_module, "MOST", 16)
+    frames = photons()
+    again = partial(bayesfit.correlate, frames, BINS, frame_time=1.0, normalise="frame")
+    expected, seen = again(), []
+
+    def stop_at(number):
+        def report(progress):
+            seen.append(progress.bins_done)
+            heeded().asked = progress.bins_done == number
+
+        return report
+
+    for number in (16, 160, 320, None):
+        with stop_on(signal.SIGUSR1):
+            try:
+                with bayesfit.checkpoint(tmp_path / "kept"):
+                    found = bayesfit.correlate(
+                        frames, BINS, frame_time=1.0, normalise="frame", progress=stop_at(number)
+                    )
+            except KeyboardInterrupt:
+                assert number is not None
+    assert seen == [*range(16, FRAMES, 16), FRAMES]  # no frame was looked at twice
+    xr.testing.assert_identical(found, expected)
+
+
+def at_the_prompt(folder, *arguments):
+    command = [Path(sys.executable).with_name("bayesfit"), "correlate", *arguments]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_killed_at_the_prompt_and_gone_on_with(tmp_path):
+    np.save(tmp_path / "frames.npy", photons(0.3, 4000))
+    save_partition(BINS, tmp_path / "qmap.hdf")
+    given = ["frames.npy", "qmap.hdf", "--frame-time", "1e-3", "--normalise", "frame"]
+    killed = at_the_prompt(tmp_path, *given, "-o", "found.hdf")
+    while not (tmp_path / ".found.hdf.progress").exists():
+        assert killed.poll() is None, killed.communicate()
+        time.sleep(0.01)
+    killed.kill()
+    killed.communicate()
+    assert not (tmp_path / "found.hdf").exists()
+    said, complained = at_the_prompt(tmp_path, *given, "-o", "found.hdf").communicate()
+    assert "4000 frames, 3 bins" in said, complained
+    said, _ = at_the_prompt(tmp_path, *given, "-o", "found.hdf").communicate()
+    assert "finished before" in said
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    refused = at_the_prompt(tmp_path, *given, "-o", "no/found.hdf")
+    _, complained = refused.communicate()
+    assert (refused.returncode, complained.count("\n")) == (1, 1)
+
+
 def test_results_are_written_in_the_layout_of_aps(tmp_path):
     bad = photons(0.2)
     bad[:, 2, 2] = np.iinfo(bad.dtype).max
-    found = multitau(frames_of(bad), BINS, Settings(DPL), Masks())
+    found = multitau(frames_of(bad, SHAPE), BINS, Settings(DPL), Masks())
     data = bayesfit.read(save_correlated(found, tmp_path / "found.hdf", 1e-3))
     assert data.attrs["pipeline"] == "aps_8idi"
     expected = bayesfit.correlate(bad, BINS, frame_time=1e-3, delays_per_level=DPL)

@@ -46,8 +46,8 @@ def correlate(
     the intensity does not fluctuate. Each pixel is paired with itself alone. All sums are exact for whole numbers.
 
     Args:
-        frames: array (frame, row, column), or an iterable of frames (row, column), photons in every pixel; or the path
-            of a file of frames.
+        frames: array (frame, row, column), or an iterable of frames (row, column), photons in every pixel; a list of
+            photons, `bayesfit.Photons`; or the path of a file: HDF5, .npy, IMM, or Rigaku's photons.
         partition: the bins, as `bayesfit.geometry.partition` makes them, or the path of a q-map file.
         frame_time: from one frame to the next, has unit s; by default what the file states.
         delays_per_level: level 0 has delays of 1 to twice as many frames, and each further level as many, of sums of
@@ -81,9 +81,9 @@ def correlate(
         >>> dict(data.sizes)
         {'q_bin': 2, 'tau': 40, 'tau_other': 40}
     """
-    source = _frames_in(frames, dataset)
-    seconds = frame_time_of(frame_time, source)
     bins = partition if isinstance(partition, Partition) else read_partition(partition)
+    source = _frames_in(frames, bins.mask.shape, dataset)
+    seconds = frame_time_of(frame_time, source)
     masks = Masks(_mask(frame_mask), _mask(pixel_mask))
     settings = Settings(delays_per_level, normalise, flatten, backend)
     with ExitStack() as stack:
@@ -92,13 +92,11 @@ def correlate(
     return as_curves(found, seconds, source.file)
 
 
-def _frames_in(given: Any, dataset: str | None = None) -> Frames:
-    """The frames of a file, of an array, or of an iterable.
-
-    Raises:
-        InputError: they are none.
-    """
-    return read_frames(Path(given), dataset) if isinstance(given, str | PathLike) else frames_of(given)
+def _frames_in(given: Any, shape: tuple[int, int], dataset: str | None) -> Frames:
+    """The frames of a file, of an array, of an iterable, or of photons."""
+    if isinstance(given, str | PathLike):
+        return read_frames(Path(given), shape, dataset)
+    return frames_of(given, shape)
 
 
 def as_curves(found: Correlated, frame_time: float, file: str | None = None) -> xr.Dataset:

@@ -53,7 +53,8 @@ def correlate_file(request: Request, output: Path, report: Report, fresh: bool =
         InputError: a file cannot be used, or the result cannot be written. SettingsError: a setting is impossible, or
             what was begun before was of something else. KeyboardInterrupt: the user asked to stop.
     """
-    frames, partition = read_frames(request.frames, request.dataset), read_partition(request.qmap)
+    partition = read_partition(request.qmap)
+    frames = read_frames(request.frames, partition.mask.shape, request.dataset)
     seconds, parts = frame_time_of(request.frame_time, frames), request.parts()
     if not output.parent.is_dir():
         raise InputError("there is no such folder", file=output.parent)

@@ -24,7 +24,7 @@ MASK_HELP = "array in a file .npy, not 0 where good"
 
 @app.command()
 def correlate(
-    raw: Annotated[Path, typer.Argument(help="A file of frames: HDF5, or an array (frame, row, column) in .npy.")],
+    raw: Annotated[Path, typer.Argument(help="A file of frames: HDF5, .npy, IMM, or Rigaku's photons.")],
     qmap: Annotated[Path, typer.Argument(help="A file with the bins of the pixels, in the layout of APS 8-ID.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write, in the layout of APS 8-ID.")],
     frame_time: Annotated[

@@ -22,6 +22,13 @@ Together = Annotated[
     str | None, typer.Option(help="Several files as one result: average, stack, average_stack or series.")
 ]
 Plot = Annotated[bool, typer.Option("--plot", help="Also draw NAME.png beside each result.")]
+QMap = Annotated[
+    Path | None,
+    typer.Option("--qmap", help="The files hold raw frames: correlate them first, in the bins of this file."),
+]
+Advise = Annotated[
+    bool, typer.Option("--advise", help="Also fit as the result advises, into NAME_advised.nc, and report both.")
+]
 Dask = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Fit on the workers of this Dask scheduler (bayesfit[dask])."),

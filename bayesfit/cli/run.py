@@ -14,6 +14,7 @@ from bayesfit.cli.correlate import correlated_files
 from bayesfit.cli.fit_job import Wishes, fit_job
 from bayesfit.cli.jobs import Job, Shard, check_folder, found_files, jobs_of
 from bayesfit.cli.options import (
+    Advise,
     Assignments,
     Cache,
     Config,
@@ -26,6 +27,7 @@ from bayesfit.cli.options import (
     Output,
     Pipeline,
     Plot,
+    QMap,
     Together,
     started,
 )
@@ -57,13 +59,8 @@ def run(
     set_: Assignments = None,
     together: Together = None,
     plot: Plot = False,
-    qmap: Annotated[
-        Path | None,
-        typer.Option("--qmap", help="The files hold raw frames: correlate them in the bins of this file first."),
-    ] = None,
-    advise: Annotated[
-        bool, typer.Option("--advise", help="Also fit as the result advises, into NAME_advised.nc, and report both.")
-    ] = False,
+    qmap: QMap = None,
+    advise: Advise = False,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Fit anew, whatever is finished or was begun in the folder.")
     ] = False,
@@ -84,9 +81,8 @@ def run(
     130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by a hang-up (what was done is kept).
     """
     settings = started(context)
-    if qmap is not None:
-        files = correlated_files(files, qmap, output, fresh)
-    jobs, share = _jobs(files, output, settings), Shard.parse(shard)
+    curves = files if qmap is None else correlated_files(files, qmap, output, fresh)
+    jobs, share = _jobs(curves, output, settings), Shard.parse(shard)
     wishes = Wishes(plot, advise, fresh, brief=len(jobs) > FEW)
     status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 or dask else None
     with on_cluster(dask, settings.together) as where, stop_on(*ENDING, grace=GRACE) as stop:

@@ -15,6 +15,7 @@ from bayesfit.correlation.photons import Chunk, Photons
 
 BYTES = 32 * 2**20  # of the frames that are taken at a time, about
 MOST = 512  # frames that are taken at a time
+PHOTON_FRAMES = 4096  # the same, of photons
 
 
 @dataclass(frozen=True)
@@ -29,23 +30,18 @@ class Frames:
     frame_time: float | None = None
 
 
-def frames_of(given: Any, file: str | None = None, frame_time: float | None = None) -> Frames:
-    """Frames of an array (frame, row, column), or of anything that can be sliced as one, or of an iterable of frames
-    (row, column).
+def frames_of(given: Any, shape: tuple[int, int], file: str | None = None) -> Frames:
+    """Frames of an array (frame, row, column), or of anything that can be sliced as one; of an iterable of frames (row,
+    column); or of photons in order of their frames, on a detector of this shape.
 
     Raises:
         InputError: they are none, or hold no real numbers.
     """
+    if isinstance(given, Photons):
+        return _of_photons(given, shape, file)
     if hasattr(given, "shape") and hasattr(given, "dtype"):
         check_frames(given.shape, given.dtype, file)
-        shape, count = (int(given.shape[1]), int(given.shape[2])), int(given.shape[0])
-
-        def chunks(start: int) -> Iterator[Chunk]:
-            step = at_a_time(shape, given.dtype)
-            for first in range(start, count, step):
-                yield np.asarray(given[first : first + step]).reshape(-1, shape[0] * shape[1])
-
-        return Frames(shape, count, chunks, file, frame_time)
+        return _of_array(given, file)
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | dict):
         raise InputError(
             "expected an array (frame, row, column), or an iterable of frames (row, column)", field="frames"
@@ -71,6 +67,36 @@ def check_frames(shape: tuple[int, ...], dtype: Any, file: str | None) -> None:
         raise InputError(f"expected real numbers, got {dtype}", file=file, field="frames")
     if 0 in shape:
         raise InputError(f"are empty, shape {tuple(shape)}", file=file, field="frames")
+
+
+def _of_array(given: Any, file: str | None) -> Frames:
+    shape, count = (int(given.shape[1]), int(given.shape[2])), int(given.shape[0])
+
+    def chunks(start: int) -> Iterator[Chunk]:
+        step = at_a_time(shape, given.dtype)
+        for first in range(start, count, step):
+            yield np.asarray(given[first : first + step]).reshape(-1, shape[0] * shape[1])
+
+    return Frames(shape, count, chunks, file)
+
+
+def _of_photons(given: Photons, shape: tuple[int, int], file: str | None) -> Frames:
+    frame, pixel = np.asarray(given.frame), np.asarray(given.pixel)
+    if frame.size and (frame[0] < 0 or frame[-1] >= given.frames or np.any(np.diff(frame) < 0)):
+        raise InputError(f"photons are not in order of frames 0 to {given.frames - 1}", file=file, field="frames")
+    outside = (pixel < 0) | (pixel >= shape[0] * shape[1])
+    if outside.any():
+        place = int(np.argmax(outside))
+        problem = f"frame {frame[place]}: a photon in pixel {pixel[place]}, and the bins are of a detector of {shape}"
+        raise InputError(problem, file=file, field="frames", remedy="Give the q-map of this detector")
+
+    def chunks(start: int) -> Iterator[Photons]:
+        for first in range(start, given.frames, PHOTON_FRAMES):
+            end = min(first + PHOTON_FRAMES, given.frames)
+            own = slice(*np.searchsorted(frame, (first, end)))
+            yield Photons(end - first, frame[own] - first, pixel[own], np.asarray(given.number[own]))
+
+    return Frames(shape, given.frames, chunks, file)
 
 
 def _of_iterable(given: Iterator[Any]) -> Frames:
