@@ -1,0 +1,145 @@
+"""Frames to g2: our time beside that of scikit-beam, boost_corr and xpcs-correlator, on the same frames in one run.
+
+`uv run --group correlators python benchmarks/correlate.py [--side 256] [--frames 2000] [--counts 0.1]`
+
+Dense frames: a detector of side x side pixels in 30 bins, as many static ones, `counts` photons per pixel and frame.
+boost_corr runs on the CPU, in single precision at all levels (its own choice is bfloat16 for the first five), and
+keeps the products of every pixel; scikit-beam sees fewer frames, since it is slow. Photons one by one: xpcs-correlator
+correlates every pair of photons of a pixel, at all delays; its time is that of its compiled function alone, ours is that
+of all we do. Each program runs once before it is timed. How far our g2 is from theirs is printed, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import bayesfit
+from bayesfit.correlation.frames import frames_of
+from bayesfit.correlation.multitau import Correlated, Masks, Settings, multitau
+from bayesfit.geometry import Detector, Partition, partition, qmap
+
+DPL = 8
+OF_BOOST_CORR = 4  # delays per level, which it does not let choose
+SLOW = 200  # frames that scikit-beam sees
+
+
+def timed[T](work: Callable[[], T], repeats: int = 2) -> tuple[T, float]:
+    """What it returns, and the shortest time it took [s] after a first call."""
+    work()
+    took = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        found = work()
+        took.append(time.perf_counter() - started)
+    return found, min(took)
+
+
+def ours(frames: np.ndarray | bayesfit.Photons, bins: Partition, **how: Any) -> Correlated:
+    settings = Settings(**{"delays_per_level": DPL, "backend": "numpy"} | how)
+    return multitau(frames_of(frames, bins.mask.shape), bins, settings, Masks())
+
+
+def off(found: Correlated, lags: np.ndarray, g2: np.ndarray) -> str:
+    """How far g2 (bin, tau) is from ours at the delays that both have."""
+    _, own, other = np.intersect1d(found.lags, lags, return_indices=True)
+    return f"g2 differs by {np.nanmax(np.abs(g2[:, other] / found.g2[:, own] - 1)):.1e} at {own.size} delays"
+
+
+def by_scikit_beam(frames: np.ndarray, bins: Partition) -> tuple[np.ndarray, np.ndarray]:
+    from skbeam.core.correlation import multi_tau_auto_corr
+
+    levels = int(np.log2(len(frames) / (2 * DPL))) + 1
+    g2, lags = multi_tau_auto_corr(levels, 2 * DPL, bins.dynamic.roi_map, frames)
+    return np.asarray(lags), g2.T
+
+
+def by_boost_corr(frames: np.ndarray, bins: Partition) -> tuple[np.ndarray, np.ndarray]:
+    import torch
+    from boost_corr.multitau import MultitauCorrelator
+
+    count, side = len(frames), bins.mask.shape
+    correlator = MultitauCorrelator(side, count, "cpu", max_count=200, auto_queue=False)
+    flat = torch.from_numpy(frames.reshape(count, -1).astype(np.int16))
+    step = correlator.queue_size
+    for first in range(0, count, step):
+        correlator.process(flat[first : first + step])
+    correlator.post_process()
+    found = correlator.get_results()[1]
+    roi = bins.dynamic.roi_map.ravel()
+    means = [
+        np.stack([np.bincount(roi, row, bins.dynamic.count + 1)[1:] for row in part]) / bins.dynamic.pixels
+        for part in np.moveaxis(np.asarray(found["G2"], float), 1, 0)
+    ]
+    return found["tau"], (means[0] / (means[1] * means[2])).T
+
+
+def dense(bins: Partition, count: int, counts: float) -> None:
+    side = bins.mask.shape
+    frames = np.random.default_rng(0).poisson(counts, (count, *side)).astype(np.uint16)
+    pixels = side[0] * side[1]
+    print(f"{count} frames of {pixels} pixels, {counts:g} photons per pixel and frame")
+    found, seconds = timed(lambda: ours(frames, bins))
+    own = seconds / count
+    print(f"  ours, NumPy      {1 / own:8.0f} frames/s  {1e9 * own / pixels:6.2f} ns a pixel and frame")
+    _, seconds = timed(lambda: ours(frames, bins, backend="jax"))
+    print(f"  ours, JAX        {count / seconds:8.0f} frames/s")
+    alike, own_alike = timed(lambda: ours(frames, bins, delays_per_level=OF_BOOST_CORR))
+    (lags, g2), seconds = timed(lambda: by_boost_corr(frames, bins))
+    print(f"  boost_corr       {count / seconds:8.0f} frames/s  {seconds / own_alike:6.1f} times ours; {off(alike, lags, g2)}")
+    few = frames[:SLOW]
+    (lags, g2), seconds = timed(lambda: by_scikit_beam(few, bins), 1)
+    of_few = ours(few, bins, flatten="dynamic_bins")
+    print(f"  scikit-beam      {SLOW / seconds:8.0f} frames/s  {seconds / SLOW / own:6.1f} times ours; {off(of_few, lags, g2)}")
+
+
+def sparse(bins: Partition, count: int, counts: float) -> None:
+    from xpcscorr.correlators.sparse.base import _calculate_correlation_g2_only_csc
+
+    rng, pixels = np.random.default_rng(1), bins.mask.size
+    number = rng.poisson(counts * count, pixels)
+    pixel = np.repeat(np.arange(pixels), number)
+    time_index = rng.integers(0, count, pixel.size)
+    unique, weight = np.unique(pixel * count + time_index, return_counts=True)
+    pixel, time_index = np.divmod(unique, count)
+    order = np.argsort(time_index, kind="stable")
+    photons = bayesfit.Photons(count, time_index[order], pixel[order], weight[order].astype(np.uint16))
+    pointer = np.searchsorted(pixel, np.arange(pixels + 1)).astype(np.int64)
+    each = np.diff(pointer)
+    pairs = float((each * (each + 1) / 2).sum())
+    print(f"{pixel.size} photons in {count} frames of {pixels} pixels, {pairs:.3g} pairs")
+    found, seconds = timed(lambda: ours(photons, bins, normalise="frame", flatten="dynamic_bins"))
+    print(f"  ours             {seconds:8.2f} s  {1e9 * seconds / pairs:6.2f} ns a pair")
+
+    def theirs() -> np.ndarray:
+        total = np.zeros(count, np.int64)
+        _calculate_correlation_g2_only_csc(weight.astype(np.uint16), time_index.astype(np.int32), pointer, total, 32768)
+        return total
+
+    total, theirs_took = timed(theirs)
+    print(f"  xpcs-correlator  {theirs_took:8.2f} s  {1e9 * theirs_took / pairs:6.2f} ns a pair")
+    short = found.summed == 1
+    print(f"  pairs differ by at most {np.abs(found.seen.sum(axis=0)[short] - total[found.lags[short]]).max():g}")
+    print(f"  ours / theirs    {seconds / theirs_took:8.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--side", type=int, default=256)
+    parser.add_argument("--frames", type=int, default=2000)
+    parser.add_argument("--counts", type=float, default=0.1)
+    parser.add_argument("--sparse-frames", type=int, default=100_000)
+    given = parser.parse_args()
+    center = (given.side - 1) / 2
+    detector = Detector((given.side,) * 2, (75e-6, 75e-6), 5.0, (center, center), wavelength=1.24)
+    bins = partition(qmap(detector, backend="numpy"), (30, 1))
+    dense(bins, given.frames, given.counts)
+    sparse(bins, given.sparse_frames, 1e-3)
+
+
+if __name__ == "__main__":
+    main()
