@@ -1,4 +1,4 @@
-"""Frames to g2: our time beside that of scikit-beam, boost_corr and xpcs-correlator, on the same frames in one run.
+"""Frames to g2: our time beside scikit-beam's, boost_corr's and xpcs-correlator's, on the same frames in one run.
 
 `uv run --group correlators python benchmarks/correlate.py [--side 256] [--frames 2000] [--counts 0.1]`
 
@@ -83,18 +83,20 @@ def dense(bins: Partition, count: int, counts: float) -> None:
     frames = np.random.default_rng(0).poisson(counts, (count, *side)).astype(np.uint16)
     pixels = side[0] * side[1]
     print(f"{count} frames of {pixels} pixels, {counts:g} photons per pixel and frame")
-    found, seconds = timed(lambda: ours(frames, bins))
+    _, seconds = timed(lambda: ours(frames, bins))
     own = seconds / count
     print(f"  ours, NumPy      {1 / own:8.0f} frames/s  {1e9 * own / pixels:6.2f} ns a pixel and frame")
     _, seconds = timed(lambda: ours(frames, bins, backend="jax"))
     print(f"  ours, JAX        {count / seconds:8.0f} frames/s")
     alike, own_alike = timed(lambda: ours(frames, bins, delays_per_level=OF_BOOST_CORR))
     (lags, g2), seconds = timed(lambda: by_boost_corr(frames, bins))
-    print(f"  boost_corr       {count / seconds:8.0f} frames/s  {seconds / own_alike:6.1f} times ours; {off(alike, lags, g2)}")
+    times = f"{seconds / own_alike:6.1f} times ours"
+    print(f"  boost_corr       {count / seconds:8.0f} frames/s  {times}; {off(alike, lags, g2)}")
     few = frames[:SLOW]
     (lags, g2), seconds = timed(lambda: by_scikit_beam(few, bins), 1)
     of_few = ours(few, bins, flatten="dynamic_bins")
-    print(f"  scikit-beam      {SLOW / seconds:8.0f} frames/s  {seconds / SLOW / own:6.1f} times ours; {off(of_few, lags, g2)}")
+    times = f"{seconds / SLOW / own:6.1f} times ours"
+    print(f"  scikit-beam      {SLOW / seconds:8.0f} frames/s  {times}; {off(of_few, lags, g2)}")
 
 
 def sparse(bins: Partition, count: int, counts: float) -> None:

@@ -1,7 +1,6 @@
-"""The used pixels of a detector in blocks: neighbours of one static bin, which are correlated together.
+"""The used pixels of a detector in blocks: neighbours of one static bin, whose photons are summed together.
 
-A bin has some thirty blocks or more, each of which is left out in turn where the covariance is found, and none is
-larger than what one multiplication of matrices takes at a time. Blocks of about the same size make one array.
+A bin has some thirty blocks or more, each of which is left out in turn where the covariance is found.
 """
 
 from __future__ import annotations
@@ -14,31 +13,31 @@ from jaxtyping import Bool, Float, Int
 from bayesfit.geometry.bins import Partition
 
 WANTED = 32  # blocks of a dynamic bin
-LARGEST = 512  # pixels of a block
 BITS = 20  # of a row or a column
-WIDTHS = np.unique([size for power in range(10) for size in (1 << power, 3 << power >> 1)])
-
-
-class Sheet(NamedTuple):
-    """Blocks of one width: the `numbers` of the blocks (block,), and the `pixels` of each (block, width), places on the
-    flat detector; `real` is False where one only pads."""
-
-    numbers: Int[np.ndarray, " block"]
-    pixels: Int[np.ndarray, "block width"]
-    real: Bool[np.ndarray, "block width"]
 
 
 class Blocks(NamedTuple):
     """All blocks: how many `pixels` each has, its `static` and its `dynamic` bin, from 0, arrays (block,); how many
     static and dynamic `bins` there are, with those that have no usable pixel, and pixels of the `detector`; and the
-    sheets that hold the blocks."""
+    `places` (pixel,) of all used pixels on the flat detector, one block after the other, and of a static bin's blocks,
+    too."""
 
     pixels: Int[np.ndarray, " block"]
     static: Int[np.ndarray, " block"]
     dynamic: Int[np.ndarray, " block"]
     bins: tuple[int, int]
     detector: int
-    sheets: list[Sheet]
+    places: Int[np.ndarray, " pixel"]
+
+    @property
+    def starts(self) -> Int[np.ndarray, " block"]:
+        """Where each block begins among the used pixels."""
+        return np.cumsum(self.pixels) - self.pixels
+
+    @property
+    def of_pixels(self) -> Int[np.ndarray, " pixel"]:
+        """The block of each used pixel."""
+        return np.repeat(np.arange(self.pixels.size), self.pixels)
 
     def by_static(self, numbers: Float[np.ndarray, "block ..."]) -> Float[np.ndarray, "static ..."]:
         """Sums over the blocks of each static bin."""
@@ -61,7 +60,7 @@ def blocks_of(partition: Partition, usable: Bool[np.ndarray, "row column"]) -> B
     places = np.flatnonzero(usable & partition.mask & (maps[0] > 0) & (maps[1] > 0))
     static_map, dynamic_map = (roi_map.ravel().astype(int) - 1 for roi_map in maps)
     places = places[np.lexsort((_along_a_curve(places, usable.shape[1]), static_map[places]))]
-    sizes = np.clip(np.bincount(dynamic_map[places], minlength=1) // WANTED, 1, LARGEST)
+    sizes = np.maximum(np.bincount(dynamic_map[places], minlength=1) // WANTED, 1)
     starts = np.flatnonzero(np.diff(static_map[places], prepend=-1))
     pieces: list[np.ndarray] = []
     for piece in np.split(places, starts[1:]) if places.size else []:
@@ -70,7 +69,8 @@ def blocks_of(partition: Partition, usable: Bool[np.ndarray, "row column"]) -> B
     firsts = np.array([piece[0] for piece in pieces], int)
     pixels = np.array([piece.size for piece in pieces], int)
     bins = partition.static.count, partition.dynamic.count
-    return Blocks(pixels, static_map[firsts], dynamic_map[firsts], bins, usable.size, _sheets(pieces, pixels))
+    places = np.concatenate([*pieces, np.zeros(0, int)])
+    return Blocks(pixels, static_map[firsts], dynamic_map[firsts], bins, usable.size, places)
 
 
 def _along_a_curve(places: Int[np.ndarray, " pixel"], columns: int) -> Int[np.ndarray, " pixel"]:
@@ -87,16 +87,3 @@ def _sums(numbers: np.ndarray, of: np.ndarray, bins: int) -> np.ndarray:
     total = np.zeros((bins, *numbers.shape[1:]))
     np.add.at(total, of, numbers)
     return total
-
-
-def _sheets(pieces: list[np.ndarray], pixels: Int[np.ndarray, " block"]) -> list[Sheet]:
-    """The blocks by the width to which they are padded."""
-    widths = WIDTHS[np.searchsorted(WIDTHS, pixels)]
-    sheets = []
-    for width in np.unique(widths):
-        numbers = np.flatnonzero(widths == width)
-        real = np.arange(width) < pixels[numbers][:, None]
-        own = np.zeros(real.shape, int)
-        own[real] = np.concatenate([pieces[number] for number in numbers])
-        sheets.append(Sheet(numbers, own, real))
-    return sheets

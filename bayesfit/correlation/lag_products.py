@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from bayesfit.backends.protocol import BackendProtocol
 
-CHUNK = 16  # frames that are multiplied at a time
+CHUNK, FEWEST = 64, 16  # frames that are multiplied at a time, single ones and sums of many
 EXACT = 2**24  # whole numbers below this one are exact in single precision
 
 Multiply = Callable[[np.ndarray], np.ndarray]
@@ -19,33 +19,25 @@ Multiply = Callable[[np.ndarray], np.ndarray]
 
 @lru_cache
 def of_pixels(backend: BackendProtocol, first: int, window: int) -> Multiply:
-    """A function of frames (window + CHUNK, block, width), of which the last CHUNK are new: the products of each new
-    frame with those `first` to `window` frames before it, summed over the new frames and the width, (block, delay) in
-    double precision. It is written once, for NumPy and JAX.
+    """A function of frames (window + new, pixel): the products of each new frame with those `first` to `window` frames
+    before it, summed over the new frames, (pixel, delay). It is written once, for NumPy and JAX.
 
-    The products of all pairs of frames are one multiplication of matrices a block, of which the wanted diagonals are
-    taken. In single precision they are exact while they are whole numbers below 2^24.
+    In single precision they are exact while they are whole numbers below 2^24.
     """
     xp: Any = backend.xp
-    delays, new = np.arange(first, window + 1), np.arange(CHUNK)
-    columns = window + CHUNK - first  # later frames are early partners of none
-    diagonals = (new * columns + window + new - delays[:, None]).ravel()
 
-    def compute(frames: Any, diagonals: Any) -> Any:
-        blocks = frames.shape[1]
-        late = xp.permute_dims(frames[window:, :, :], (1, 0, 2))
-        early = xp.permute_dims(frames[:columns, :, :], (1, 2, 0))
-        pairs = xp.reshape(xp.matmul(late, early), (blocks, CHUNK * columns))
-        wanted = xp.reshape(xp.take(pairs, diagonals, axis=1), (blocks, delays.size, CHUNK))
-        return xp.sum(wanted, axis=2, dtype=xp.float64)
+    def compute(frames: Any) -> Any:
+        late, new = frames[window:, :], frames.shape[0] - window
+        early = (frames[window - delay : window - delay + new, :] for delay in range(first, window + 1))
+        return xp.stack([xp.sum(each * late, axis=0, dtype=frames.dtype) for each in early])
 
     compiled = backend.jit(compute)
-    return lambda frames: np.asarray(compiled(frames, diagonals))
+    return lambda frames: np.asarray(compiled(frames)).T
 
 
 def of_means(starts: Int[np.ndarray, " bin"] | None, first: int, window: int) -> Multiply:
-    """A function of sums over blocks (window + CHUNK, block + 1), of which the last column is w, how many frames each
-    sum is of, and the last CHUNK rows are new. It gives (4, block + 1, delay), sums over pairs of frames of
+    """A function of sums over blocks (window + new, block + 1), of which the last column is w, how many frames each sum
+    is of. It gives (4, block + 1, delay), sums over pairs of frames of
 
         S w',  w S',  S T' + T S'  and  S S',
 
@@ -53,10 +45,10 @@ def of_means(starts: Int[np.ndarray, " bin"] | None, first: int, window: int) ->
     its own, so that the first holds w w' there. The blocks of a static bin follow each other, from `starts` on; without
     these, the last two are left at 0.
     """
-    late = window + np.arange(CHUNK)
-    early = late - np.arange(first, window + 1)[:, None]
 
     def multiply(sums: Float[np.ndarray, "frame block"]) -> Float[np.ndarray, "4 block delay"]:
+        late = np.arange(window, len(sums))
+        early = late - np.arange(first, window + 1)[:, None]
         found = np.zeros((4, len(early), sums.shape[1]))
         partner = np.zeros((len(early), len(sums)))
         np.put_along_axis(partner, early, sums[late, -1][None, :], axis=1)

@@ -7,28 +7,28 @@ from collections.abc import Callable
 import numpy as np
 
 from bayesfit.correlation.delays import own_delays
-from bayesfit.correlation.lag_products import CHUNK, EXACT, Multiply
+from bayesfit.correlation.lag_products import CHUNK, EXACT, FEWEST, Multiply
 from bayesfit.correlation.states import Arrays, parts, within
 
 
 class Level:
-    """The last frames (frame, ...) of one level, of which `filled` are new and not yet multiplied; and the sums of all
-    products so far (..., delay)."""
+    """The last frames (frame, ...) of one level, of which `filled` are new and not yet multiplied, which is done with a
+    `chunk` at a time; and the sums of all products so far (..., delay)."""
 
-    def __init__(self, window: int, frame: np.ndarray, multiply: Multiply) -> None:
-        self.window, self.filled, self.multiply = window, 0, multiply
-        self.frames = np.zeros((window + CHUNK, *frame.shape), frame.dtype)
+    def __init__(self, window: int, chunk: int, frame: np.ndarray, multiply: Multiply) -> None:
+        self.window, self.chunk, self.filled, self.multiply = window, chunk, 0, multiply
+        self.frames = np.zeros((window + chunk, *frame.shape), frame.dtype)
         self.products: np.ndarray | float = 0.0
 
     def take(self, frames: np.ndarray) -> list[np.ndarray]:
         """Take frames in; give back sums of two, where they are ready."""
         ready, taken = [], 0
         while taken < len(frames):
-            count = min(CHUNK - self.filled, len(frames) - taken)
+            count = min(self.chunk - self.filled, len(frames) - taken)
             start = self.window + self.filled
             self.frames[start : start + count] = frames[taken : taken + count]
             self.filled, taken = self.filled + count, taken + count
-            if self.filled == CHUNK:
+            if self.filled == self.chunk:
                 ready.append(self.finish())
         return ready
 
@@ -39,7 +39,7 @@ class Level:
         new[self.filled :] = 0
         self.products = self.products + self.multiply(self.frames)
         halved = new[0::2][: self.filled // 2] + new[1::2][: self.filled // 2]
-        self.frames[: self.window] = self.frames[CHUNK:].copy()
+        self.frames[: self.window] = self.frames[self.chunk :].copy()
         self.filled = 0
         return halved
 
@@ -71,9 +71,9 @@ class Levels:
 
     def _add(self) -> None:
         number = len(self.levels)
-        own = own_delays(number, self.per_level)
+        own, frame = own_delays(number, self.per_level), self.frame.astype(self._precision(number))
         multiply = self.multiply(own.start, own.stop - 1)
-        self.levels.append(Level(own.stop - 1, self.frame.astype(self._precision(number)), multiply))
+        self.levels.append(Level(own.stop - 1, _chunk(number), frame, multiply))
 
     def state(self) -> Arrays:
         """All that levels of the same kind need to go on from here, by names of which the first part is a number."""
@@ -104,5 +104,10 @@ class Levels:
         return self._precision(0)
 
     def _precision(self, number: int) -> np.dtype:
-        sums = (self.largest * 2.0**number) ** 2 * self.frame.shape[-1]
+        sums = (self.largest * 2.0**number) ** 2 * _chunk(number)
         return self.frame.dtype if sums < EXACT else np.dtype(float)
+
+
+def _chunk(number: int) -> int:
+    """How many frames of a level are multiplied at a time: fewer where frames are rare."""
+    return max(CHUNK >> number, FEWEST)

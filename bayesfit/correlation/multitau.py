@@ -231,8 +231,7 @@ def _correlated(
 def _of_used(partition: Partition, blocks: Blocks) -> Partition:
     """The partition without the pixels that were not used, but for bins of which none was."""
     used = np.zeros(blocks.detector, bool)
-    for sheet in blocks.sheets:
-        used[sheet.pixels[sheet.real]] = True
+    used[blocks.places] = True
     of_detector = used.reshape(partition.mask.shape)
     bins, kept = [], []
     for given in (partition.static, partition.dynamic):

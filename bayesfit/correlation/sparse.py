@@ -21,8 +21,7 @@ class Sparse:
     def __init__(self, blocks: Blocks, per_level: int) -> None:
         self.blocks, self.per_level = blocks, per_level
         self.block = np.full(blocks.detector, -1)
-        for sheet in blocks.sheets:
-            self.block[sheet.pixels[sheet.real]] = np.repeat(sheet.numbers, sheet.real.sum(axis=1))
+        self.block[blocks.places] = blocks.of_pixels
         self.levels: list[SparseLevel] = []
         self.taken = 0
 
