@@ -5,7 +5,7 @@
 Dense frames: a detector of side x side pixels in 30 bins, as many static ones, `counts` photons per pixel and frame.
 boost_corr runs on the CPU, in single precision at all levels (its own choice is bfloat16 for the first five), and
 keeps the products of every pixel; scikit-beam sees fewer frames, since it is slow. Photons one by one: xpcs-correlator
-correlates every pair of photons of a pixel, at all delays; its time is that of its compiled function alone, ours is that
+correlates every pair of photons of a pixel, at all delays; its time is that of its compiled function alone, ours that
 of all we do. Each program runs once before it is timed. How far our g2 is from theirs is printed, too.
 """
 

@@ -17,7 +17,9 @@ from speckle import intensities, mode_weights, spectrum
 
 import bayesfit
 from bayesfit.compute.work import heeded, stop_on
+from bayesfit.correlation import compiled as compiled_module
 from bayesfit.correlation import frames as frames_module
+from bayesfit.correlation import lag_products
 from bayesfit.correlation import multitau as correlator
 from bayesfit.correlation.aps_files import save_correlated
 from bayesfit.correlation.frames import frames_of
@@ -30,6 +32,7 @@ BINS = partition(qmap(Detector(SHAPE, (75e-6, 75e-6), 5.0, (11.2, 13.7), 1.24), 
 FRAMES, DPL = 333, 4
 WAYS = pytest.mark.parametrize("normalise", ["symmetric", "frame", "baseline"])
 PATHS = pytest.mark.parametrize("few", [0.0, 1.0], ids=["dense", "sparse"])
+COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["as it is", "compiled"])
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax"])
 
 
@@ -75,10 +78,25 @@ def correlated(frames, few, monkeypatch, masks=None, **how):
 # ---- numbers
 
 
+@pytest.fixture
+def numba(monkeypatch):
+    """A function that says whether what can be compiled is compiled by Numba."""
+
+    def use(compiled):
+        assert not compiled or compiled_module.available, "Numba is not installed"
+        monkeypatch.setattr(compiled_module, "available", compiled)
+        lag_products.of_pixels.cache_clear()
+
+    yield use
+    lag_products.of_pixels.cache_clear()
+
+
 @WAYS
 @PATHS
+@COMPILED
 @BACKENDS
-def test_pairs_are_those_of_sums_written_out(normalise, few, backend, monkeypatch):
+def test_pairs_are_those_of_sums_written_out(normalise, few, backend, compiled, numba, monkeypatch):
+    numba(compiled)
     frames, whole, good = photons(), np.ones(FRAMES, bool), np.ones(SHAPE, bool)
     whole[[5, 100, 101, 250]], good[3, 4:9] = False, False
     found = correlated(frames, few, monkeypatch, Masks(whole, good), normalise=normalise, backend=backend)
@@ -102,8 +120,10 @@ def test_delays_are_those_of_a_multi_tau_correlator_up_to_half_the_series(monkey
 
 
 @pytest.mark.parametrize(("largest", "dtype"), [(3, np.uint8), (60_000, np.uint16), (2**31, np.int64)])
-def test_whole_numbers_are_summed_exactly(largest, dtype, monkeypatch):
+@COMPILED
+def test_whole_numbers_are_summed_exactly(largest, dtype, compiled, numba, monkeypatch):
     """Also where their products are too large for single precision."""
+    numba(compiled)
     frames = np.random.default_rng(2).integers(0, largest, (64, *SHAPE)).astype(dtype)
     found = correlated(frames, 0.0, monkeypatch)
     own = (BINS.dynamic.roi_map == 2).ravel()
@@ -253,7 +273,9 @@ def test_files_of_photons_that_are_cut_or_of_another_detector_are_refused(tmp_pa
 
 
 @PATHS
-def test_stopped_anywhere_and_gone_on_with_gives_the_same_bits(few, tmp_path, monkeypatch):
+@COMPILED
+def test_stopped_anywhere_and_gone_on_with_gives_the_same_bits(few, compiled, numba, tmp_path, monkeypatch):
+    numba(compiled)
     monkeypatch.setattr(correlator, "FEW", few)
     monkeypatch.setattr(frames_module, "MOST", 64)
     frames = photons()

@@ -12,12 +12,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Num
 
 from bayesfit.backends.protocol import BackendProtocol
+from bayesfit.correlation import compiled
 from bayesfit.correlation.blocks import Blocks
 from bayesfit.correlation.lag_products import of_pixels
 from bayesfit.correlation.levels import Levels
 from bayesfit.correlation.states import Arrays, parts, within
 
-TILE = 1024  # pixels
+TILE = 2048  # pixels
 
 Frames = Num[np.ndarray, "frame pixel"]
 
@@ -27,7 +28,7 @@ class Dense:
 
     def __init__(self, blocks: Blocks, per_level: int, backend: BackendProtocol) -> None:
         self.blocks, self.pool = blocks, ThreadPoolExecutor(os.cpu_count())
-        count = blocks.places.size
+        count, self.starts = blocks.places.size, blocks.starts
         self.tiles = [slice(start, min(start + TILE, count)) for start in range(0, count, TILE)]
         made = (np.zeros(tile.stop - tile.start, np.float32) for tile in self.tiles)
         self.levels = [Levels(per_level, frame, partial(of_pixels, backend)) for frame in made]
@@ -44,6 +45,10 @@ class Dense:
         """Take frames in, of which those that are not `whole` are missing; the sums over each block, and those over all
         frames of each pixel."""
         frames = frames if whole.all() else np.where(whole[:, None], frames, frames.dtype.type(0))
+        whole_numbers = not np.issubdtype(frames.dtype, np.floating)
+        largest = float(frames.max(axis=0)[self.blocks.places].max(initial=0)) if whole_numbers else np.inf
+        for levels in self.levels:
+            levels.expect(largest)
         photons = np.zeros((len(frames), self.blocks.pixels.size))
         image = np.zeros(self.blocks.detector)
         for tile, (by_block, by_pixel) in zip(self.tiles, self._each(partial(self._take, frames)), strict=True):
@@ -54,22 +59,27 @@ class Dense:
     def finish(self) -> Float[np.ndarray, "block tau"]:
         """The products, when all frames have been taken in."""
         by_pixel = np.concatenate(self._each(lambda tile, levels: levels.finish()))
-        return np.add.reduceat(by_pixel, self.blocks.starts, axis=0)
+        return np.add.reduceat(by_pixel, self.starts, axis=0)
 
     def _take(
         self, frames: Frames, tile: slice, levels: Levels
     ) -> tuple[Float[np.ndarray, "frame block"], Float[np.ndarray, " pixel"]]:
         """Take the pixels of a tile in; their sums over its blocks, and over the frames."""
-        own = np.take(frames, self.blocks.places[tile], axis=1)
-        levels.expect(np.inf if np.issubdtype(own.dtype, np.floating) else float(own.max(initial=0)))
-        precise = own.astype(levels.precision)
-        levels.take(precise)
-        starts = np.maximum(self.blocks.starts[self._blocks(tile)] - tile.start, 0)
-        return np.add.reduceat(precise, starts, axis=1, dtype=float), precise.sum(axis=0, dtype=float)
+        places, blocks = self.blocks.places[tile], self._blocks(tile)
+        starts = np.maximum(self.starts[blocks] - tile.start, 0)
+        if not compiled.available:
+            own = np.take(frames, places, axis=1).astype(levels.precision)
+            levels.take(own)
+            return np.add.reduceat(own, starts, axis=1, dtype=float), own.sum(axis=0, dtype=float)
+        own = np.empty((len(frames), places.size), levels.precision)
+        sums = np.empty((len(frames), starts.size)), np.zeros(places.size)
+        compiled.gather(frames, places, np.append(starts, places.size), sums, own)
+        levels.take(own)
+        return sums
 
     def _blocks(self, tile: slice) -> slice:
         """The blocks of which pixels are in a tile."""
-        first, last = np.searchsorted(self.blocks.starts, (tile.start, tile.stop - 1), side="right")
+        first, last = np.searchsorted(self.starts, (tile.start, tile.stop - 1), side="right")
         return slice(int(first) - 1, int(last))
 
     def state(self) -> Arrays:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from bayesfit.backends.choice import NUMPY
 from bayesfit.backends.protocol import BackendProtocol
+from bayesfit.correlation import compiled
 
 CHUNK, FEWEST = 64, 16  # frames that are multiplied at a time, single ones and sums of many
 EXACT = 2**24  # whole numbers below this one are exact in single precision
@@ -31,8 +33,16 @@ def of_pixels(backend: BackendProtocol, first: int, window: int) -> Multiply:
         early = (frames[window - delay : window - delay + new, :] for delay in range(first, window + 1))
         return xp.stack([xp.sum(each * late, axis=0, dtype=frames.dtype) for each in early])
 
-    compiled = backend.jit(compute)
-    return lambda frames: np.asarray(compiled(frames)).T
+    if backend.name == NUMPY and compiled.available:
+        return partial(_compiled, first, window)
+    run = backend.jit(compute)
+    return lambda frames: np.asarray(run(frames)).T
+
+
+def _compiled(first: int, window: int, frames: np.ndarray) -> np.ndarray:
+    found = np.zeros((window + 1 - first, frames.shape[1]), frames.dtype)
+    compiled.lag_products(frames, first, window, found)
+    return found.T
 
 
 def of_means(starts: Int[np.ndarray, " bin"] | None, first: int, window: int) -> Multiply:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from bayesfit.correlation import compiled
 from bayesfit.correlation.blocks import Blocks
 from bayesfit.correlation.delays import own_delays
 from bayesfit.correlation.photons import Photons
@@ -45,7 +46,12 @@ class Sparse:
         place = frame * blocks + self.block[pixel]
         sums = np.bincount(place, count, photons.frames * blocks).reshape(photons.frames, blocks)
         image = np.bincount(pixel, count, self.blocks.detector)
-        events = Events(pixel, frame + self.taken, count).sorted()
+        events = Events(pixel, frame + self.taken, count)
+        if compiled.available:
+            order = compiled.order_by_pixel(pixel, self.blocks.detector)
+            events = Events(*(each[order] for each in events))
+        else:
+            events = events.sorted()
         self.taken += photons.frames
         self._pass(events, self.taken)
         return sums, image
@@ -119,6 +125,11 @@ class SparseLevel:
 
     def take(self, new: Events, end: int) -> Events:
         """Take events in, up to the time `end`; give back those that are ready for the next level."""
+        if compiled.available:
+            times = self.end, end, self.delays.start, self.delays.stop
+            last, ready = compiled.advance(tuple(self.last), tuple(new), times, self.block, self.products)
+            self.last, self.end = Events(*last), end
+            return Events(*ready)
         events = self.last.and_(new)
         self._multiply(events)
         ready = (events.time >= self.end // 2 * 2) & (events.time < end // 2 * 2)
