@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from bayesfit.modelling.registry import list_pipelines as list_pipelines
     from bayesfit.modelling.tables import read_table as read_table
     from bayesfit.posterior.prepare import numpyro_program as numpyro_program
+    from bayesfit.report.plots import plot_fit as plot_fit
+    from bayesfit.report.plots import plot_series as plot_series
+    from bayesfit.report.plots_across import plot_across as plot_across
     from bayesfit.result.datasets import one_dataset as one_dataset
     from bayesfit.result.files import load as load
     from bayesfit.result.files import one_bin as one_bin
     from bayesfit.result.files import save as save
-    from bayesfit.result.plots import plot_fit as plot_fit
-    from bayesfit.result.plots import plot_series as plot_series
-    from bayesfit.result.plots_across import plot_across as plot_across
     from bayesfit.result.summary import summary as summary
 
 _HOMES = {
@@ -80,9 +80,9 @@ _HOMES = {
     "Parameter": "modelling.model",
     "Photons": "correlation.photons",
     "Pipeline": "modelling.pipeline",
-    "plot_fit": "result.plots",
-    "plot_series": "result.plots",
-    "plot_across": "result.plots_across",
+    "plot_fit": "report.plots",
+    "plot_series": "report.plots",
+    "plot_across": "report.plots_across",
     "numpyro_program": "posterior.prepare",
     "get_model": "modelling.model_choice",
     "get_pipeline": "modelling.registry",

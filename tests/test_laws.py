@@ -31,9 +31,9 @@ from bayesfit.posterior.fitted_problem import FittedPrior, fitted_problem
 from bayesfit.posterior.pooling import parse_across
 from bayesfit.posterior.second_stage import SecondStage
 from bayesfit.posterior.sinh_arcsinh import SinhArcsinh
+from bayesfit.report.plots import plot_law
 from bayesfit.result.datasets import joined
 from bayesfit.result.law_result import grid
-from bayesfit.result.plots import plot_law
 from bayesfit.result.units import in_units
 from bayesfit.sample.law_nuts import TARGET_ACCEPT, WARMUP, LawSampler
 

@@ -20,7 +20,7 @@ from bayesfit.api import stages as _stages
 from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.posterior.prepare import prepare
 from bayesfit.posterior.trial import check_model
-from bayesfit.result.plots import plot_law
+from bayesfit.report.plots import plot_law
 
 ROOT = Path(__file__).parent.parent
 FILE = "data/table_sim.csv"

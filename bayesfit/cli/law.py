@@ -38,8 +38,8 @@ def law(
     settings = assigned(set_ or ())
     start(hardware_of(context))
     from bayesfit.api.law import law as fit_law
+    from bayesfit.report.pictures import check_picture
     from bayesfit.result.files import check_ending, load, refuse_own_input, save
-    from bayesfit.result.pictures import check_picture
 
     check_picture(plot, "--plot")
     if output is not None:

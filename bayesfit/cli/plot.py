@@ -20,8 +20,8 @@ def plot(
 ) -> None:
     """Draw a saved result: curves with posterior bands, and the rate over q; of a joint fit also, beside it as
     NAME_across, the parameters that its bins have in common over q."""
+    from bayesfit.report.pictures import check_picture
     from bayesfit.result.files import load
-    from bayesfit.result.pictures import check_picture
 
     check_picture(output, "-o")
     loaded = load(result)

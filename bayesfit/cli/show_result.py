@@ -86,9 +86,9 @@ def print_law(fitted: xr.DataTree) -> None:
 
 def draw(result: xr.DataTree, bins: list[int] | None, path: Path) -> list[Path]:
     """Draw a result of any kind; returns the paths of the pictures."""
+    from bayesfit.report.plots import plot_fit, plot_law, plot_series
+    from bayesfit.report.plots_across import plot_across
     from bayesfit.result.datasets import is_series
-    from bayesfit.result.plots import plot_fit, plot_law, plot_series
-    from bayesfit.result.plots_across import plot_across
 
     if is_series(result):
         plot_series(result, path)

@@ -1,1 +1,1 @@
-"""The result as a DataTree: build, save, load, summarise, draw."""
+"""The result as a DataTree: build, save, load, summarise."""

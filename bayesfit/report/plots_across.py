@@ -12,8 +12,8 @@ from jaxtyping import Float
 
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.kinds import expect_result
-from bayesfit.result.pictures import check_picture, written
-from bayesfit.result.plots import COLOURS, DRAWN_BY, OTHER_COLOUR
+from bayesfit.report.pictures import check_picture, written
+from bayesfit.report.plots import COLOURS, DRAWN_BY, OTHER_COLOUR
 from bayesfit.result.summary import interval_of_bins
 
 if TYPE_CHECKING:

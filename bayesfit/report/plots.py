@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Shaped
 from bayesfit.compute.errors import ResultError, SettingsError, nearest
 from bayesfit.compute.kinds import Kind, expect_result, in_words, kind_of
 from bayesfit.diagnose.interval import central_interval
-from bayesfit.result.pictures import check_picture, written
+from bayesfit.report.pictures import check_picture, written
 from bayesfit.result.summary import interval_of_bins, of_bins
 
 if TYPE_CHECKING:
