@@ -1,4 +1,4 @@
-"""The central 95 % interval, by which draws are summarised everywhere."""
+"""The central interval, by which draws are summarised everywhere; of 95 % unless a user asks for another mass."""
 
 from __future__ import annotations
 
@@ -7,15 +7,29 @@ import warnings
 import numpy as np
 from jaxtyping import Float
 
+from bayesfit.compute.errors import SettingsError
+
+MASS = 0.95
 ENDS = (0.025, 0.975)
 LEVELS = (ENDS[0], 0.5, ENDS[1])
 
 
 def central_interval(
-    draws: Float[np.ndarray, " ..."], axis: int | tuple[int, ...] | None = None
+    draws: Float[np.ndarray, " ..."], axis: int | tuple[int, ...] | None = None, mass: float = MASS
 ) -> Float[np.ndarray, "3 ..."]:
     """Low end, median and high end of the draws along these axes. Draws that were not made (NaN) do not count; where
     none was made, all three are NaN."""
+    outside = ENDS[0] if mass == MASS else 0.5 * (1.0 - mass)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
-        return np.nanquantile(draws, LEVELS, axis=axis)
+        return np.nanquantile(draws, (outside, 0.5, 1.0 - outside), axis=axis)
+
+
+def check_mass(mass: float) -> None:
+    """Refuse a probability that no interval can hold.
+
+    Raises:
+        SettingsError: it is not between 0 and 1.
+    """
+    if not isinstance(mass, int | float) or not 0.0 < mass < 1.0:
+        raise SettingsError(f"got {mass!r}, expected a probability between 0 and 1", field="mass", remedy="Write 0.95")

@@ -12,7 +12,7 @@ from jaxtyping import Float, Shaped
 
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.kinds import expect_result
-from bayesfit.diagnose.interval import central_interval
+from bayesfit.diagnose.interval import MASS, central_interval, check_mass
 from bayesfit.result.datasets import is_series, one_dataset
 from bayesfit.result.units import in_units
 
@@ -20,54 +20,66 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHECKED = ("r_hat", "ess_bulk", "ess_tail", "contraction", "verdict", "reason")
-OF_BINS = (
-    *("q", "phi", "verdict", "reason"),
-    *("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong"),
-)
+FIRST = ("verdict", "reason", "q", "phi")
+LAST = ("points", "r_hat", "ess_bulk", "ess_tail", "divergences", "error_ratio", "errors_wrong")
 COMMON = ("parameter", "median", "low", "high", "units", *CHECKED)
 
 
-def summary(result: xr.DataTree, units: Mapping[str, str] | None = None, common: bool = False) -> pd.DataFrame:
-    """One row per bin: q, phi, verdict, reason, diagnostics, and median and central 95 % interval of every parameter.
+def summary(
+    result: xr.DataTree, units: Mapping[str, str] | None = None, common: bool = False, mass: float = 0.95
+) -> pd.DataFrame:
+    """One row per bin: verdict and reason, q and phi, median, mean, standard deviation and central interval of every
+    parameter, and diagnostics.
 
     Args:
         result: what `fit` or `load` returned.
         units: parameter to the unit to show it in, `{"D": "um^2/s"}`.
         common: True for the parameters that the bins of a joint fit have in common: one row for each, or for each of
             its groups.
+        mass: the probability that the intervals hold, such as 0.68.
 
     Returns:
         Table indexed by q_bin (of a series by dataset and q_bin), where `contraction` is the smallest of the curve's
-        parameters; columns `NAME`, `NAME_low`, `NAME_high` in the units of `result.posterior[NAME]` or those given.
-        What bins have in common has a table of its own, indexed by parameter, with columns `median`, `low`, `high`,
-        `units`, `r_hat`, `ess_bulk`, `ess_tail`, `contraction`, `verdict`, `reason`.
+        parameters; columns `NAME` (the median), `NAME_mean`, `NAME_sd`, `NAME_low`, `NAME_high` in the units of
+        `result.posterior[NAME]` or those given, which `attrs["units"]` lists by parameter; `attrs["mass"]` is that of
+        the intervals. What bins have in common has a table of its own, indexed by parameter, with columns `median`,
+        `low`, `high`, `units`, `r_hat`, `ess_bulk`, `ess_tail`, `contraction`, `verdict`, `reason`.
 
     Raises:
         SettingsError: a unit or a parameter is unknown, or the two do not go together; `common` of a fit of single
-            bins. ResultError: it is no result of a fit or a series.
+            bins; a mass that is not between 0 and 1. ResultError: it is no result of a fit or a series.
     """
     import pandas as pd
 
     expect_result(result, "fit", "series", remedies={"law": "Print it with `bayesfit show`"})
+    check_mass(mass)
     if is_series(result):
         labels = result["posterior"].dataset.coords["dataset"].values.tolist()
-        each = {label: summary(one_dataset(result, label), units, common) for label in labels}
-        return pd.concat(each, names=["dataset"])
+        each = {label: summary(one_dataset(result, label), units, common, mass) for label in labels}
+        table = pd.concat(each, names=["dataset"])
+        table.attrs.update(each[labels[0]].attrs)
+        return table
     result = in_units(result, units or {})
     if common:
-        return pd.DataFrame(common_rows(result), columns=list(COMMON)).set_index("parameter")
-    return pd.DataFrame(_columns(result), index=pd.Index(result["diagnostics"].q_bin.values, name="q_bin"))
+        return pd.DataFrame(common_rows(result, mass), columns=list(COMMON)).set_index("parameter")
+    table = pd.DataFrame(_columns(result, mass), index=pd.Index(result["diagnostics"].q_bin.values, name="q_bin"))
+    posterior = result["posterior"].dataset
+    table.attrs |= {"units": {name: posterior[name].attrs.get("units", "1") for name in of_bins(result)}, "mass": mass}
+    return table
 
 
-def _columns(result: xr.DataTree) -> dict[str, Shaped[np.ndarray, " q_bin"]]:
+def _columns(result: xr.DataTree, mass: float) -> dict[str, Shaped[np.ndarray, " q_bin"]]:
     """The columns of the table of bins."""
     diagnostics, posterior = result["diagnostics"].dataset, result["posterior"].dataset
-    columns = {name: diagnostics[name].values for name in OF_BINS}
-    columns["contraction"] = diagnostics["contraction"].min("parameter").values
+    columns = {name: diagnostics[name].values for name in FIRST}
     for parameter in of_bins(result):
-        low, median, high = interval_of_bins(posterior[parameter])
-        columns |= {parameter: median, f"{parameter}_low": low, f"{parameter}_high": high}
-    return columns
+        array = posterior[parameter].transpose("q_bin", "chain", "draw")
+        low, median, high = interval_of_bins(array, mass)
+        mean, sd = array.mean(("chain", "draw")).values, array.std(("chain", "draw")).values
+        columns |= {parameter: median, f"{parameter}_mean": mean, f"{parameter}_sd": sd}
+        columns |= {f"{parameter}_low": low, f"{parameter}_high": high}
+    columns |= {name: diagnostics[name].values for name in LAST}
+    return columns | {"contraction": diagnostics["contraction"].min("parameter").values}
 
 
 def of_bins(result: xr.DataTree) -> tuple[str, ...]:
@@ -75,7 +87,7 @@ def of_bins(result: xr.DataTree) -> tuple[str, ...]:
     return tuple(str(name) for name, array in result["posterior"].data_vars.items() if "q_bin" in array.dims)
 
 
-def common_rows(result: xr.DataTree) -> list[dict[str, Any]]:
+def common_rows(result: xr.DataTree, mass: float = MASS) -> list[dict[str, Any]]:
     """A row for each parameter that bins have in common, or for each of its groups.
 
     Raises:
@@ -89,16 +101,16 @@ def common_rows(result: xr.DataTree) -> list[dict[str, Any]]:
         groups = array.coords[array.dims[0]].values if array.ndim > 2 else [None]
         judged = {column: checks[column].values[place] for column in CHECKED}
         for group, draws in zip(groups, array.values.reshape(len(groups), -1), strict=True):
-            low, median, high = central_interval(draws)
+            low, median, high = central_interval(draws, mass=mass)
             label = str(name) if group is None else f"{name}[{group}]"
             units = array.attrs.get("units", "1")
             rows.append({"parameter": label, "median": median, "low": low, "high": high, "units": units, **judged})
     return rows
 
 
-def interval_of_bins(array: xr.DataArray) -> Float[np.ndarray, "3 q_bin"]:
-    """Low end, median and high end of the central 95 % interval of each bin; NaN where a bin has no draws."""
-    return central_interval(array.transpose("q_bin", "chain", "draw").values, axis=(1, 2))
+def interval_of_bins(array: xr.DataArray, mass: float = MASS) -> Float[np.ndarray, "3 q_bin"]:
+    """Low end, median and high end of the central interval of each bin; NaN where a bin has no draws."""
+    return central_interval(array.transpose("q_bin", "chain", "draw").values, axis=(1, 2), mass=mass)
 
 
 def tally(result: xr.DataTree) -> dict[str, int]:
