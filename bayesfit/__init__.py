@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from bayesfit.modelling.registry import list_pipelines as list_pipelines
     from bayesfit.modelling.tables import read_table as read_table
     from bayesfit.posterior.prepare import numpyro_program as numpyro_program
+    from bayesfit.report.html import write_report as write_report
     from bayesfit.report.plots import plot_fit as plot_fit
     from bayesfit.report.plots import plot_series as plot_series
     from bayesfit.report.plots_across import plot_across as plot_across
@@ -80,6 +81,7 @@ _HOMES = {
     "Parameter": "modelling.model",
     "Photons": "correlation.photons",
     "Pipeline": "modelling.pipeline",
+    "write_report": "report.html",
     "plot_fit": "report.plots",
     "plot_series": "report.plots",
     "plot_across": "report.plots_across",

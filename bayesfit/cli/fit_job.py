@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class Wishes(NamedTuple):
-    """What is wanted beside the result of a fit: pictures (`plot`), a second fit as the first advises (`advise`), that
-    nothing from before is used (`fresh`), and no more than a line of each (`brief`)."""
+    """What is wanted beside the result of a fit: pictures (`plot`), a page (`report`), a second fit as the first
+    advises (`advise`), that nothing from before is used (`fresh`), and no more than a line of each (`brief`)."""
 
     plot: bool
+    report: bool
     advise: bool
     fresh: bool
     brief: bool
@@ -86,6 +87,7 @@ def finish(job: Job, fitted: Fitted, settings: RunSettings, wishes: Wishes, repo
 
     _print(job, fitted, wishes.brief)
     drawn = not wishes.plot or _drawn_beside(fitted.result, job.output.with_suffix(".png"))
+    drawn = (not wishes.report or _reported_beside(fitted, job.output.with_suffix(".html"), wishes.brief)) and drawn
     verdicts = tally(fitted.result)
     end = End(FAILED if not drawn else DONE if "ok" in verdicts else NONE_OK, verdicts)
     if not wishes.advise or end.code == FAILED:
@@ -135,4 +137,20 @@ def _drawn_beside(result: xr.DataTree, path: Path) -> bool:
         typer.echo(f"error: {words}", err=True)
         return False
     print_paths(drawn)
+    return True
+
+
+def _reported_beside(fitted: Fitted, path: Path, brief: bool) -> bool:
+    """Write the page of a result beside its file, and print the path or the error; returns whether it was written."""
+    from bayesfit.report.html import write_report
+
+    if fitted.before and path.exists():
+        return True
+    try:
+        write_report(fitted.result, path)
+    except BayesfitError as error:
+        typer.echo(f"error: {error}", err=True)
+        return False
+    if not brief:
+        print_paths([path])
     return True

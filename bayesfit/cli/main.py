@@ -7,13 +7,26 @@ import sys
 
 import typer
 
-from bayesfit.cli import compare, correlate, doctor, inspect, law, lists, plot, run, show, stokes_einstein, watch
+from bayesfit.cli import (
+    compare,
+    correlate,
+    doctor,
+    inspect,
+    law,
+    lists,
+    plot,
+    report,
+    run,
+    show,
+    stokes_einstein,
+    watch,
+)
 from bayesfit.cli.app import BY_SIGNAL, FAILED, INTERRUPTED, WRONG_USE, app
 from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.compute.errors import BayesfitError, SettingsError
 
 # importing a command registers it
-COMMANDS = (run, watch, correlate, inspect, show, plot, compare, law, stokes_einstein, lists, doctor)
+COMMANDS = (run, watch, correlate, inspect, show, plot, report, compare, law, stokes_einstein, lists, doctor)
 
 
 def main() -> None:

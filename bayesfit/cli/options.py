@@ -22,6 +22,7 @@ Together = Annotated[
     str | None, typer.Option(help="Several files as one result: average, stack, average_stack or series.")
 ]
 Plot = Annotated[bool, typer.Option("--plot", help="Also draw NAME.png beside each result.")]
+Page = Annotated[bool, typer.Option("--report/--no-report", help="Also write NAME.html, a page for a browser.")]
 QMap = Annotated[
     Path | None,
     typer.Option("--qmap", help="The files hold raw frames: correlate them first, in the bins of this file."),

@@ -25,6 +25,7 @@ from bayesfit.cli.options import (
     ModelName,
     Noise,
     Output,
+    Page,
     Pipeline,
     Plot,
     QMap,
@@ -32,6 +33,7 @@ from bayesfit.cli.options import (
     started,
 )
 from bayesfit.cli.status import Status
+from bayesfit.compute.errors import BayesfitError
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Stop, stop_on
 
@@ -59,6 +61,7 @@ def run(
     set_: Assignments = None,
     together: Together = None,
     plot: Plot = False,
+    report: Page = True,
     qmap: QMap = None,
     advise: Advise = False,
     fresh: Annotated[
@@ -83,7 +86,7 @@ def run(
     settings = started(context)
     curves = files if qmap is None else correlated_files(files, qmap, output, fresh)
     jobs, share = _jobs(curves, output, settings), Shard.parse(shard)
-    wishes = Wishes(plot, advise, fresh, brief=len(jobs) > FEW)
+    wishes = Wishes(plot, report, advise, fresh, brief=len(jobs) > FEW)
     status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 or dask else None
     with on_cluster(dask, settings.together) as where, stop_on(*ENDING, grace=GRACE) as stop:
         ends = _fit_all(share.of(jobs), settings, wishes, status, where)
@@ -122,4 +125,16 @@ def _fit_all(
     ends = fit_all(jobs, settings, wishes, status, where)
     if INTERRUPTED not in ends:
         status.print()
+        if wishes.report:
+            _report_on(status.path.parent)
     return ends
+
+
+def _report_on(folder: Path) -> None:
+    """Write the page that links all results of a folder, and print its path or the error."""
+    from bayesfit.report.folder_page import write_folder_report
+
+    try:
+        typer.echo(str(write_folder_report(folder)))
+    except BayesfitError as error:
+        typer.echo(f"error: {error}", err=True)

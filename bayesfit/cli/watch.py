@@ -22,6 +22,7 @@ from bayesfit.cli.options import (
     ModelName,
     Noise,
     Output,
+    Page,
     Pipeline,
     Plot,
     started,
@@ -47,6 +48,7 @@ def watch(
     config: Config = None,
     set_: Assignments = None,
     plot: Plot = False,
+    report: Page = True,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds without a change that make a file complete.")] = 5,
     idle: Annotated[float | None, typer.Option(min=0, help="End after so many seconds without a new file.")] = None,
     device: Device = None,
@@ -66,7 +68,9 @@ def watch(
     check_folder(output)
     if not folder.is_dir():
         raise InputError("is no folder", file=folder)
-    watched = Watched(folder, made_folder(output), settings, Wishes(plot, advise=False, fresh=False, brief=True))
+    watched = Watched(
+        folder, made_folder(output), settings, Wishes(plot, report, advise=False, fresh=False, brief=True)
+    )
     with stop_on(*ENDING, grace=GRACE) as stop:
         try:
             watched.go_on(Arrivals(folder, every), every, idle)
