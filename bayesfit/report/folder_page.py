@@ -6,31 +6,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 
 from bayesfit.compute.errors import BayesfitError, ResultError
 from bayesfit.compute.whole_files import write_whole
 from bayesfit.report.colours import look_of
-from bayesfit.report.html import plain, write_report
-from bayesfit.report.page import headline
-from bayesfit.result.datasets import is_series
+from bayesfit.report.html import plain, row_in, write_report
+from bayesfit.report.page import FOLLOWED
 from bayesfit.result.files import load
-from bayesfit.result.summary import of_bins, tally
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INDEX = "index.html"
-FOLLOWED = ("D", "rate")  # of which the first that all results have is followed from file to file
 
 
 class Row(NamedTuple):
-    """What the page says of one result: its name, the verdicts of its bins, and quartiles over the bins that are ok of
-    the medians of parameters, by name."""
+    """What the page says of one result: its name, the verdicts of its bins, quartiles over the bins that are ok of the
+    medians of parameters and their units, by name, and words."""
 
     name: str
     verdicts: dict[str, int]
-    quartiles: dict[str, np.ndarray]
+    quartiles: dict[str, list[float | None]]
     units: dict[str, str]
     words: str
 
@@ -58,28 +54,15 @@ def write_folder_report(folder: Path, again: bool = False) -> Path:
 
 
 def _row(path: Path, again: bool) -> Row | None:
-    """What is to be said of one result, after its report is there; None of a file that is no result."""
+    """What the report of one result says of it, after it is there; None of a file that is no result."""
+    page = path.with_suffix(".html")
     try:
-        result = load(path)
-        if again or not path.with_suffix(".html").exists():
-            write_report(result, path.with_suffix(".html"))
+        if again or not page.exists():
+            write_report(load(path), page)
     except BayesfitError:
         return None
-    if "law" in result.attrs or is_series(result):
-        kind = f"{result.attrs['law']} of {result.attrs['parameter']}" if "law" in result.attrs else "series"
-        return Row(path.stem, {}, {}, {}, kind)
-    names = [name for name in FOLLOWED if name in of_bins(result)]
-    posterior = result["posterior"].dataset
-    quartiles = {name: _quartiles(result, name) for name in names}
-    units = {name: posterior[name].attrs.get("units", "1") for name in names}
-    return Row(path.stem, tally(result), quartiles, units, headline(tally(result)))
-
-
-def _quartiles(result: xr.DataTree, name: str) -> np.ndarray:
-    """Quartiles, over the bins that are ok, of the medians of a parameter; NaN if there are none."""
-    fine = result["diagnostics"].verdict.values == "ok"
-    medians = result["posterior"].dataset[name].median(("chain", "draw")).values[fine]
-    return np.quantile(medians, [0.25, 0.5, 0.75]) if medians.size else np.full(3, np.nan)
+    row = row_in(page)
+    return None if row is None else Row(path.stem, **row)
 
 
 def _page(folder: Path, rows: list[Row]) -> str:
@@ -101,7 +84,8 @@ def _bins(row: Row) -> int:
 def _cells(row: Row, followed: str | None) -> list[Any]:
     """The cells of a row of the table."""
     link = {"link": f"{row.name}.html", "text": row.name}
-    middle = f"{row.quartiles[followed][1]:.5g}" if followed in row.quartiles else "–"
+    value = row.quartiles[followed][1] if followed in row.quartiles else None
+    middle = "–" if value is None else f"{value:.5g}"
     own = [middle] if followed else []
     return [link, row.verdicts.get("ok", 0) if row.verdicts else "–", _bins(row) or "–", *own, row.words]
 
@@ -119,7 +103,7 @@ def _trend(rows: list[Row], name: str, unit: str) -> Figure:
         base += share
     above.set_ylabel("share of bins")
     above.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0.0, 1.0))
-    low, middle, high = np.array([row.quartiles[name] for row in rows]).T
+    low, middle, high = np.array([row.quartiles[name] for row in rows], float).T
     below.errorbar(x, middle, [middle - low, high - middle], fmt="o", ms=4, lw=1, color=look_of("ok").colour)
     below.set_ylabel(f"{name} [{unit}]\nmedian and quartiles of ok bins")
     below.set_xlabel("result, in the order of the table")

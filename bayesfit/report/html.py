@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import io
 import json
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -15,7 +17,7 @@ import xarray as xr
 from bayesfit.compute.errors import ResultError, SettingsError
 from bayesfit.compute.kinds import expect_path, expect_result
 from bayesfit.compute.whole_files import write_whole
-from bayesfit.report.page import Json, about, headline, look_and_count, page_of
+from bayesfit.report.page import Json, about, headline, look_and_count, page_of, row_of
 from bayesfit.result.datasets import is_series, one_dataset
 from bayesfit.result.summary import tally
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPTS = ("bokeh.min.js", "bokeh-api.min.js")
+HEAD, ROW, LONGEST_HEAD = '<meta charset="utf-8">', "bayesfit-row", 8192  # characters
 
 
 def write_report(result: xr.DataTree, path: str | Path) -> Path:
@@ -46,12 +49,24 @@ def write_report(result: xr.DataTree, path: str | Path) -> Path:
     if path.suffix.lower() not in (".html", ".htm"):
         raise SettingsError("a report ends in .html", file=path, field="path", remedy=f"Write {path.stem}.html")
     expect_result(result, "fit", "series", "law")
-    text = report_of(result)
+    text = with_row(report_of(result), row_of(result))
     try:
         write_whole(path, text.encode())
     except OSError as error:
         raise ResultError(f"cannot be written: {error.strerror or error}", file=path) from error
     return path
+
+
+def with_row(text: str, row: Json) -> str:
+    """A page whose head says what the page of a folder needs of it."""
+    return text.replace(HEAD, f'{HEAD}\n<meta name="{ROW}" content="{html.escape(json.dumps(row))}">', 1)
+
+
+def row_in(path: Path) -> Json | None:
+    """What the head of a page says of its result; None if it says nothing."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        found = re.search(f'<meta name="{ROW}" content="([^"]*)">', file.read(LONGEST_HEAD))
+    return json.loads(html.unescape(found[1])) if found else None
 
 
 def report_of(result: xr.DataTree) -> str:

@@ -12,12 +12,14 @@ import xarray as xr
 
 from bayesfit.modelling.settings import RunSettings
 from bayesfit.report.colours import LOOKS, limits, look_of
+from bayesfit.result.datasets import is_series
 from bayesfit.result.summary import advice, common_rows, interval_of_bins, of_bins, tally, wrong_errors
 
 DRAWS = 160  # of each parameter of a bin, evenly thinned
 DIGITS = 6
 DRAWS_DIGITS = 6
 MASSES = (0.68, 0.95)
+FOLLOWED = ("D", "rate")  # from file to file: the first that all have
 NOISE_CHECKS = ("p_chi2", "p_correlation", "p_tails", "p_trend")
 CHECKS = ("r_hat", "ess_bulk", "ess_tail", "divergences", *NOISE_CHECKS)
 
@@ -215,6 +217,28 @@ def command(result: xr.DataTree) -> str:
                 text = one if isinstance(one, str) else json.dumps(one)
                 words += ["--set", f"{name}.{key}={text}" if key else f"{name}={text}"]
     return " ".join(shlex.quote(word) for word in words)
+
+
+def row_of(result: xr.DataTree) -> Json:
+    """What the page of a folder says of a result: how many bins have each verdict, quartiles over the bins that are ok
+    of the medians of the parameters that are followed from file to file, their units, and words."""
+    if "law" in result.attrs or is_series(result):
+        law = f"{result.attrs['law']} of {result.attrs['parameter']}" if "law" in result.attrs else ""
+        return {"verdicts": {}, "quartiles": {}, "units": {}, "words": law or "series"}
+    names, posterior = [name for name in FOLLOWED if name in of_bins(result)], result["posterior"].dataset
+    return {
+        "verdicts": tally(result),
+        "quartiles": {name: rounded(_quartiles(result, name)) for name in names},
+        "units": {name: posterior[name].attrs.get("units", "1") for name in names},
+        "words": headline(tally(result)) + _together(result),
+    }
+
+
+def _quartiles(result: xr.DataTree, name: str) -> np.ndarray:
+    """Quartiles, over the bins that are ok, of the medians of a parameter; NaN if there are none."""
+    fine = result["diagnostics"].verdict.values == "ok"
+    medians = result["posterior"].dataset[name].median(("chain", "draw")).values[fine]
+    return np.quantile(medians, [0.25, 0.5, 0.75]) if medians.size else np.full(3, np.nan)
 
 
 def look_and_count(counts: dict[str, int]) -> list[Json]:
