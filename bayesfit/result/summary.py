@@ -129,7 +129,9 @@ def advice(result: xr.DataTree) -> str:
 
 
 def wrong_errors(result: xr.DataTree) -> str:
-    """In one line, in how many bins the stated errors are wrong, and by how much; "" if in none."""
+    """In one line, in how many bins the stated errors are wrong, and by how much; "" if in none, or none are stated."""
+    if not result.attrs.get("data_errors_stated", 1):
+        return ""
     diagnostics = result["diagnostics"].dataset
     wrong = diagnostics.error_ratio.values[diagnostics.errors_wrong.values.astype(bool)]
     if not wrong.size:

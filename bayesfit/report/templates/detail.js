@@ -17,15 +17,18 @@ function figure(options) {
 }
 
 function show(figures, target) {
-  target.replaceChildren();
-  plotting.show(figures, target);
+  const place = document.createElement("div"); // of its own, since Bokeh draws a little later
+  target.replaceChildren(place);
+  plotting.show(figures, place);
 }
 
 function curves(bin, target) {
   const places = drawn(bin).filter((place) => !page.log_tau || page.tau[place] > 0);
   const at = (list, values) => list.map((place) => values[place]), colour = look(bin.verdict).colour;
   const axis = page.log_tau ? "log" : "linear", soft = ink("--soft");
-  const above = figure({ height: 330, x_axis_type: axis, y_range: bin.limits, y_axis_label: page.labels[1], x_axis_label: page.labels[0] });
+  const times = page.tau.filter((t) => !page.log_tau || t > 0), first = times[0], last = times[times.length - 1];
+  const margin = 0.04 * (last - first), x_range = page.log_tau ? [first / 1.5, last * 1.5] : [first - margin, last + margin];
+  const above = figure({ height: 330, x_axis_type: axis, x_range, y_range: bin.limits, y_axis_label: page.labels[1], x_axis_label: page.labels[0] });
   const band = places.filter((place) => bin.lower[place] !== null);
   if (band.length) {
     const x = at(band, page.tau);
