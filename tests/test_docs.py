@@ -153,7 +153,7 @@ def synopses():
 @pytest.mark.parametrize("synopsis", [words for words in synopses() if "--" in words or "[-o" in words])
 def test_options_of_a_synopsis_exist(synopsis):
     command = COMMANDS[synopsis.split()[1]]
-    options = {option for parameter in command.params for option in parameter.opts}
+    options = {option for given in command.params for option in (*given.opts, *given.secondary_opts)}
     assert set(OPTION.findall(synopsis)) <= options
 
 
