@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from bayesfit.cli.app import app
-from bayesfit.cli.show_result import WIDTH
+from bayesfit.cli.numbers import console_width
 from bayesfit.compute.errors import SettingsError
 
 
@@ -34,7 +33,7 @@ def compare(
         for file in named.values():
             refuse_own_input(output, file)
     comparison = compare_results({name: load(path) for name, path in named.items()})
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(comparison_table(comparison))
+    Console(width=console_width()).print(comparison_table(comparison))
     if output is not None:
         save(xr.DataTree(comparison), output)
 

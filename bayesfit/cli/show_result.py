@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
@@ -13,7 +12,8 @@ from bayesfit.compute.errors import SettingsError
 if TYPE_CHECKING:
     import xarray as xr
 
-WIDTH, COLUMNS = 200, 4  # characters of a table that goes to a file; parameters side by side
+WIDE = 200  # characters of a table that shows everything
+FEW = 3  # datasets of a series of which all tables are printed
 
 
 def print_understood(datasets: list[xr.Dataset]) -> None:
@@ -24,37 +24,74 @@ def print_understood(datasets: list[xr.Dataset]) -> None:
         typer.echo(f"{data.attrs['file']}: " + "\n  ".join(describe(data)))
 
 
-def print_result(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = "") -> None:
-    """Print tables of the bins, with a few parameters side by side, and the number of bins with each verdict. If no
-    parameters are named, those of the curve are printed."""
+class Wanted(NamedTuple):
+    """What to print of a result: these parameters (by default those of the curve), in a `wide` table of everything or
+    one that fits the screen, of `every` bin or of those that need attention where there are very many, with one
+    `verdict` only, sorted by the column `sort`."""
+
+    parameters: tuple[str, ...] = ()
+    wide: bool = False
+    every: bool = False
+    verdict: str | None = None
+    sort: str | None = None
+
+
+USUAL = Wanted()
+
+
+def print_result(result: xr.DataTree, wanted: Wanted = USUAL, title: str = "") -> None:
+    """Print a table of the bins, the number of bins with each verdict, and what is to be said of all of them."""
     from rich.console import Console
 
-    from bayesfit.cli.tables import common_lines, common_table, derived_lines, table
-    from bayesfit.result.datasets import is_series, one_dataset
-    from bayesfit.result.summary import advice, of_bins, tally, wrong_errors
+    from bayesfit.cli.bin_table import bin_tables, chosen_bins
+    from bayesfit.cli.numbers import console_width, counted
+    from bayesfit.cli.tables import common_lines, common_table, derived_lines
+    from bayesfit.result.datasets import is_series
+    from bayesfit.result.summary import advice, summary, tally, wrong_errors
 
     if is_series(result):
-        for label in result["steps"].coords["dataset"].values.tolist():
-            print_result(one_dataset(result, label), parameters, f"dataset {label}")
-        if left_out := result.attrs.get("datasets_left_out"):
-            typer.echo(f"interrupted: not fitted were {left_out}")
-        return
-    console = Console(width=None if sys.stdout.isatty() else WIDTH)
-    derived = [result.attrs[key] for key in ("stokes_einstein",) if key in result.attrs]
-    names = parameters or (*(str(name) for name in result["diagnostics"].parameter.values), *derived)
-    names = tuple(name for name in names if name in of_bins(result))
-    for start in range(0, max(len(names), 1), COLUMNS):
-        console.print(table(result, names[start : start + COLUMNS], title))
-    typer.echo(", ".join(f"{count} {name}" for name, count in tally(result).items()))
-    for words in (result.attrs.get("noise_chosen"), wrong_errors(result), advice(result)):
+        return _print_series(result, wanted)
+    console = Console(width=WIDE if wanted.wide else console_width(), highlight=False)
+    chosen = chosen_bins(summary(result), wanted.verdict, wanted.sort, wanted.every)
+    for table in bin_tables(result, _names(result, wanted), chosen, None if wanted.wide else console.width, title):
+        console.print(table)
+    if not wanted.wide and not wanted.parameters:
+        console.print("[dim]everything: `bayesfit show RESULT --wide`[/]")
+    said = [chosen.words, result.attrs.get("noise_chosen"), wrong_errors(result), advice(result)]
+    for words in (*said, result.attrs.get("data_notes"), *derived_lines(result)):
         if words:
-            typer.echo(words)
-    for line in derived_lines(result):
-        typer.echo(line)
+            console.print(words, markup=False)
+    console.print(counted(tally(result)))
     if "across" in result:
-        console.print(common_table(result))
+        console.print(common_table(result, wide=wanted.wide))
         for line in common_lines(result):
-            typer.echo(line)
+            console.print(line, markup=False)
+
+
+def _names(result: xr.DataTree, wanted: Wanted) -> tuple[str, ...]:
+    """The parameters to print, the most important first."""
+    derived = [result.attrs[key] for key in ("stokes_einstein",) if key in result.attrs]
+    return wanted.parameters or (*(str(name) for name in result["diagnostics"].parameter.values), *derived)
+
+
+def _print_series(result: xr.DataTree, wanted: Wanted) -> None:
+    """Print a few lines for each dataset of a series, or its table if more than that is asked for."""
+    from rich.console import Console
+
+    from bayesfit.cli.numbers import console_width, counted
+    from bayesfit.result.datasets import one_dataset
+    from bayesfit.result.summary import tally
+
+    labels = result["steps"].coords["dataset"].values.tolist()
+    console = Console(width=console_width(), highlight=False)
+    for label in labels:
+        one = one_dataset(result, label)
+        if len(labels) <= FEW or wanted != USUAL:
+            print_result(one, wanted, f"dataset {label}")
+        else:
+            console.print(f"dataset {label}: {counted(tally(one))}")
+    if left_out := result.attrs.get("datasets_left_out"):
+        typer.echo(f"interrupted: not fitted were {left_out}")
 
 
 def in_words(settings: dict[str, Any]) -> str:
@@ -71,6 +108,7 @@ def print_law(fitted: xr.DataTree) -> None:
     """Print the parameters of a law, what it was fitted to, and its verdict; for a series, those of each dataset."""
     from rich.console import Console
 
+    from bayesfit.cli.numbers import console_width
     from bayesfit.cli.tables import law_lines, law_table
     from bayesfit.result.datasets import is_series, one_dataset
 
@@ -79,7 +117,7 @@ def print_law(fitted: xr.DataTree) -> None:
             typer.echo(f"dataset {label}")
             print_law(one_dataset(fitted, label))
         return
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(law_table(fitted))
+    Console(width=console_width()).print(law_table(fitted))
     for line in law_lines(fitted):
         typer.echo(line)
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from bayesfit.cli.jobs import Job
+from bayesfit.cli.numbers import console_width
 from bayesfit.compute.errors import warn
 from bayesfit.compute.whole_files import clear_parts, write_whole
 
 WAITING, FITTING, FINISHED, FAILED, INTERRUPTED = "waiting", "fitting", "finished", "failed", "interrupted"
-WIDTH = 160  # characters of a table that goes to a file
 
 
 class Status:
@@ -93,7 +92,7 @@ class Status:
         table = Table(*heads)
         for cells in rows:
             table.add_row(*cells)
-        Console(width=None if sys.stdout.isatty() else WIDTH).print(table)
+        Console(width=console_width()).print(table)
         text = io.StringIO()
         csv.writer(text).writerows([heads, *rows])
         self._replace(self.table, text.getvalue())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bayesfit.cli.app import app
-from bayesfit.cli.show_result import print_law, print_result, units_of
+from bayesfit.cli.show_result import Wanted, print_law, print_result, units_of
 from bayesfit.compute.errors import SettingsError, nearest
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def stokes_einstein(
     if "law" in derived.attrs:
         print_law(shown)
     else:
-        print_result(shown, ("D", derived.attrs["stokes_einstein"]))
+        print_result(shown, Wanted((derived.attrs["stokes_einstein"], "D")))
     typer.echo(_what_followed(derived))
     if output is not None:
         save(derived, output)

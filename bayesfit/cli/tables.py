@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
+from bayesfit.cli.numbers import COLOURS, heading_of, interval, number
 from bayesfit.diagnose.interval import central_interval
-from bayesfit.result.summary import common_rows, of_bins, summary
+from bayesfit.result.summary import common_rows
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "prior_conflict": "magenta"}
-COLOURS |= {"unusable_data": "bright_black"}
-WHOLE = ("bin", "q", "errors", "contraction", "verdict")  # columns that are not broken into lines
-LEFT = ("parameter", "verdict", "reason")
+LEFT = ("in common", "verdict", "why")
 UNCONVERGED = ("poor_mixing", "interrupted")
 
 
-def common_table(result: xr.DataTree) -> Table:
+def common_table(result: xr.DataTree, wide: bool = False) -> Table:
     """A table for the terminal with one row per parameter that bins have in common, or per group of bins: its median,
-    95 % interval and verdict."""
+    95 % interval and verdict; the checks, if it may be `wide`."""
+    from rich import box
     from rich.markup import escape
     from rich.table import Table
 
-    shown = Table(header_style="bold")
-    for heading in ("parameter", "median (95 % interval)", "R-hat", "ESS", "contraction", "verdict", "reason"):
-        shown.add_column(heading, justify="left" if heading in LEFT else "right", no_wrap=heading != "reason")
+    checks = ("R-hat", "ESS", "contraction") if wide else ()
+    shown = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("in common", "median (95 % interval)", *checks, "verdict", "why"):
+        shown.add_column(heading, justify="left" if heading in LEFT else "right", no_wrap=heading != "why")
     for row in common_rows(result):
         units = "" if row["units"] in ("1", "") else f" [{row['units']}]"
-        colour = COLOURS.get(row["verdict"], "red")
+        ess = f"{np.min([row['ess_bulk'], row['ess_tail']]):.0f}"
+        numbers = (f"{row['r_hat']:.3f}", ess, number(row["contraction"])) if wide else ()
         shown.add_row(
             escape(row["parameter"] + units),
             interval(row["median"], row["low"], row["high"]),
-            f"{row['r_hat']:.3f}",
-            f"{np.min([row['ess_bulk'], row['ess_tail']]):.0f}",
-            _number(row["contraction"]),
-            f"[{colour}]{row['verdict']}[/]",
-            escape(row["reason"]),
+            *numbers,
+            f"[{COLOURS.get(row['verdict'], 'red')}]{row['verdict']}[/]",
+            escape(row["reason"] if wide or row["verdict"] != "ok" else ""),
         )
     return shown
 
@@ -68,63 +67,8 @@ def derived_lines(result: xr.DataTree) -> list[str]:
     for name, array in result["posterior"].data_vars.items():
         if "q_bin" not in array.dims and name not in sampled:
             low, median, high = central_interval(array.values)
-            lines.append(f"{_heading(result, str(name))}: {interval(median, low, high)}".replace("\\[", "["))
+            lines.append(f"{heading_of(result, str(name))}: {interval(median, low, high)}".replace("\\[", "["))
     return lines
-
-
-def table(result: xr.DataTree, parameters: tuple[str, ...] = (), title: str = "") -> Table:
-    """A table for the terminal: one row per bin with verdict, some parameters as median and 95 % interval, and why."""
-    from rich.table import Table
-
-    rows = summary(result)
-    names = tuple(name for name in parameters or of_bins(result) if name in of_bins(result))
-    shown = Table(title=title or None, title_justify="left", header_style="bold")
-    headings = ("bin", "q", *(_heading(result, name) for name in names), "errors", "contraction", "verdict", "reason")
-    least = {"verdict": rows.verdict.str.len().max(), "reason": 30}
-    for heading in headings:
-        justify: Literal["left", "right"] = "left" if heading in ("verdict", "reason") else "right"
-        shown.add_column(heading, justify=justify, no_wrap=heading in WHOLE, min_width=least.get(heading))
-    for place, (index, row) in enumerate(rows.iterrows()):
-        values = [interval(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in names]
-        vague = _not_identified(result, place)
-        values = [f"[dim]{value}[/]" if name in vague else value for name, value in zip(names, values, strict=True)]
-        colour = COLOURS.get(row.verdict, "red")
-        checks = _errors(row.error_ratio, row.errors_wrong), _number(row.contraction)
-        shown.add_row(str(index), f"{row.q:.4g}", *values, *checks, f"[{colour}]{row.verdict}[/]", row.reason)
-    return shown
-
-
-def _not_identified(result: xr.DataTree, place: int) -> set[str]:
-    """The parameters that the data of a bin do not determine."""
-    diagnostics = result["diagnostics"].dataset
-    if "identified" not in diagnostics:  # in a result of an older version
-        return set()
-    known = diagnostics.identified.isel(q_bin=place).values.astype(bool)
-    return {str(name) for name in diagnostics.parameter.values[~known]}
-
-
-def _errors(ratio: float, wrong: bool) -> str:
-    """True noise over stated error, in red where the stated errors are wrong."""
-    return f"[red]×{ratio:.2g}[/]" if wrong else _number(ratio, "×")
-
-
-def _number(value: float, sign: str = "") -> str:
-    return f"{sign}{value:.2f}" if np.isfinite(value) else "-"
-
-
-def _heading(result: xr.DataTree, name: str) -> str:
-    units = result["posterior"][name].attrs.get("units", "1")
-    return name if units in ("1", "") else f"{name} [{units}]".replace("[", r"\[")
-
-
-def interval(median: float, low: float, high: float) -> str:
-    """A median with its interval, with as many digits as the width of the interval makes meaningful."""
-    if not np.isfinite([median, low, high]).all():
-        return "-"
-    width = max(high - low, 1e-12 * abs(median), 1e-300)
-    digits = int(np.clip(np.ceil(np.log10(max(abs(low), abs(high), 1e-300) / width)) + 2, 2, 8))
-    median_, low_, high_ = (f"{value:#.{digits}g}".rstrip(".") for value in (median, low, high))
-    return f"{median_} ({low_} to {high_})"
 
 
 def comparison_table(comparison: xr.Dataset) -> Table:
@@ -191,7 +135,7 @@ def law_table(fitted: xr.DataTree) -> Table:
     shown.add_column("what it is")
     for name, array in posterior.data_vars.items():
         low, median, high = central_interval(array.values)
-        heading = _heading(fitted, str(name))
+        heading = heading_of(fitted, str(name))
         shown.add_row(heading, interval(median, low, high), escape(array.attrs.get("long_name", "")))
     return shown
 

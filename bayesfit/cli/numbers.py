@@ -1,0 +1,47 @@
+"""Numbers, units and verdicts as the terminal shows them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+import xarray as xr
+
+COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "prior_conflict": "magenta"}
+COLOURS |= {"unusable_data": "bright_black", "approximate": "cyan"}
+OF_FILES = 120  # characters of a line that does not go to a terminal
+
+
+def console_width() -> int | None:
+    """Characters of a line: what COLUMNS says, else what the terminal has (None), else those of files."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    return None if sys.stdout.isatty() else OF_FILES
+
+
+def number(value: float, sign: str = "") -> str:
+    """A number with two decimals, after a sign; "-" where there is none."""
+    return f"{sign}{value:.2f}" if np.isfinite(value) else "-"
+
+
+def heading_of(result: xr.DataTree, name: str) -> str:
+    """A parameter with its unit, as the heading of a column."""
+    units = result["posterior"][name].attrs.get("units", "1")
+    return name if units in ("1", "") else f"{name} [{units}]".replace("[", r"\[")
+
+
+def interval(median: float, low: float, high: float) -> str:
+    """A median with its interval, with as many digits as the width of the interval makes meaningful."""
+    if not np.isfinite([median, low, high]).all():
+        return "-"
+    width = max(high - low, 1e-12 * abs(median), 1e-300)
+    digits = int(np.clip(np.ceil(np.log10(max(abs(low), abs(high), 1e-300) / width)) + 2, 2, 8))
+    median_, low_, high_ = (f"{value:#.{digits}g}".rstrip(".") for value in (median, low, high))
+    return f"{median_} ({low_} to {high_})"
+
+
+def counted(counts: dict[str, int]) -> str:
+    """How many bins have each verdict, in its colour: also the legend of the table above."""
+    return ", ".join(f"{count} [{COLOURS.get(name, 'red')}]{name}[/]" for name, count in counts.items())
