@@ -1,6 +1,10 @@
 """The command line, run as a user runs it."""
 
+import csv
+import io
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,9 +12,11 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayesfit
+from bayesfit.cli.bin_table import Chosen, chosen_bins
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = Path(sys.executable).parent / "bayesfit"
@@ -61,9 +67,46 @@ def test_run_agrees_with_python_to_the_bit(result, simulated):
 
 def test_show_prints_every_bin(call, result):
     out = call("show", result).stdout
-    assert "error_scale" in out
-    assert "8 ok" in out or "ok" in out
+    assert re.findall(r"^ +(\d) ", out, re.MULTILINE) == list("01234567")
+    assert "error_scale" not in out
+    assert "error_scale" in call("show", result, "--wide").stdout
     assert "Did you mean 'rate'" in call("show", result, "-p", "rats", code=2).stderr
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_tables_fit_the_screen(call, environment, result, monkeypatch, width):
+    monkeypatch.setitem(environment, "COLUMNS", str(width))
+    lines = call("show", result).stdout.splitlines()
+    assert max(map(len, lines)) <= width
+    assert sum("rate [1/s]" in line for line in lines) == 1
+    assert any(" beta " in line for line in lines[2:]) == (width > 80)
+
+
+def test_show_filters_and_sorts(call, result):
+    table = bayesfit.summary(bayesfit.load(result))
+    fine = [str(bin) for bin in table.index[table.verdict == "ok"]]
+    assert re.findall(r"^ +(\d) ", call("show", result, "--verdict", "ok").stdout, re.MULTILINE) == fine
+    order = [str(bin) for bin in table.contrast.sort_values().index]
+    assert re.findall(r"^ +(\d) ", call("show", result, "--sort", "contrast").stdout, re.MULTILINE) == order
+    assert "Did you mean 'misfit'" in call("show", result, "--verdict", "misfits", code=2).stderr
+    assert "Did you mean 'contrast'" in call("show", result, "--sort", "contrasts", code=2).stderr
+
+
+def test_show_prints_tables_for_programs(call, result):
+    table = bayesfit.summary(bayesfit.load(result))
+    read = list(csv.DictReader(io.StringIO(call("show", result, "--csv").stdout)))
+    assert [float(row["rate"]) for row in read] == pytest.approx(table.rate.tolist())
+    rows = json.loads(call("show", result, "--json", "--sort", "rate").stdout)
+    assert [row["rate"] for row in rows] == pytest.approx(sorted(table.rate), rel=1e-6)
+
+
+def test_of_very_many_bins_those_are_listed_that_need_attention():
+    rows = pd.DataFrame({"verdict": ["ok"] * 60 + ["misfit"] * 30, "rate": np.arange(90.0)})
+    chosen = chosen_bins(rows, None, None, every=False)
+    assert chosen.places == list(range(60, 80))
+    assert chosen.words.startswith("60 bins that are ok are not listed; 10 more are not ok")
+    assert chosen_bins(rows, None, None, every=True) == Chosen(list(range(90)))
+    assert chosen_bins(rows, "ok", None, every=False) == Chosen(list(range(60)))
 
 
 def test_a_run_saves_the_radius_and_it_can_be_found_anew(call, result, tmp_path):
@@ -137,7 +180,7 @@ def test_one_bad_file_does_not_stop_the_others(call, tmp_path):
     assert str(bad) in done.stderr
     assert f"error: {bare}: noise: 'stated' needs errors" in done.stderr
     made = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert made == ["status.json", "summary.csv", "table_sim.nc"]
+    assert made == ["index.html", "status.json", "summary.csv", "table_sim.html", "table_sim.nc"]
 
 
 def test_two_inputs_of_one_name_are_refused(call, tmp_path):
@@ -188,7 +231,7 @@ def test_ctrl_c_keeps_what_was_done_and_the_same_command_goes_on(environment, ca
     refused = call(*arguments, "--set", "seed=1", code=2).stderr
     assert "made with other seed" in refused
     assert "finished before" not in call(*arguments).stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["table_sim.nc"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table_sim.html", "table_sim.nc"]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

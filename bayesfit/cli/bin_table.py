@@ -53,24 +53,22 @@ def bin_tables(
         width: characters of a line, or None for everything: all parameters, a few in each table, and the checks.
     """
     names = [name for name in parameters if name in of_bins(result)]
-    rows = summary(result)
     if width is not None:
         room = max((width - NARROW) // OF_PARAMETER, 1)
-        return [_table(result, rows, names[:room], chosen, title)]
+        return [_table(result, names[:room], chosen, title)]
     size = 4
     groups = [names[first : first + size] for first in range(0, max(len(names), 1), size)]
-    return [_table(result, rows, group, chosen, title, wide=True) for group in groups]
+    return [_table(result, group, chosen, title, wide=True) for group in groups]
 
 
-def _table(
-    result: xr.DataTree, rows: pd.DataFrame, names: list[str], chosen: Chosen, title: str, wide: bool = False
-) -> Table:
+def _table(result: xr.DataTree, names: list[str], chosen: Chosen, title: str, wide: bool = False) -> Table:
+    """One table."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
     shown = Table(title=title or None, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    axis, places = _axis(result)
+    (axis, places), rows = _axis(result), summary(result)
     shown.add_column("bin", justify="right", no_wrap=True)
     shown.add_column(axis, justify="right", no_wrap=True)
     for name in names:
