@@ -44,7 +44,13 @@ if TYPE_CHECKING:
     from bayesfit.modelling.registry import list_pipelines as list_pipelines
     from bayesfit.modelling.tables import read_table as read_table
     from bayesfit.posterior.prepare import numpyro_program as numpyro_program
+    from bayesfit.report.check_pictures import plot_compare as plot_compare
+    from bayesfit.report.check_pictures import plot_diagnostics as plot_diagnostics
+    from bayesfit.report.curve_pictures import plot_curves as plot_curves
+    from bayesfit.report.curve_pictures import plot_residuals as plot_residuals
     from bayesfit.report.html import write_report as write_report
+    from bayesfit.report.parameter_pictures import plot_distribution as plot_distribution
+    from bayesfit.report.parameter_pictures import plot_parameters as plot_parameters
     from bayesfit.report.plots import plot_fit as plot_fit
     from bayesfit.report.plots import plot_series as plot_series
     from bayesfit.report.plots_across import plot_across as plot_across
@@ -81,6 +87,12 @@ _HOMES = {
     "Parameter": "modelling.model",
     "Photons": "correlation.photons",
     "Pipeline": "modelling.pipeline",
+    "plot_compare": "report.check_pictures",
+    "plot_curves": "report.curve_pictures",
+    "plot_diagnostics": "report.check_pictures",
+    "plot_distribution": "report.parameter_pictures",
+    "plot_parameters": "report.parameter_pictures",
+    "plot_residuals": "report.curve_pictures",
     "write_report": "report.html",
     "plot_fit": "report.plots",
     "plot_series": "report.plots",

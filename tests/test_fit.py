@@ -191,7 +191,7 @@ def test_summary_and_picture(fitted, tmp_path):
     bayesfit.plot_fit(fitted, path=tmp_path / "fit.png")
     assert (tmp_path / "fit.png").stat().st_size > 10_000
     some = fitted.isel(q_bin=[2, 5])
-    titles = [axis.get_title() for axis in bayesfit.plot_fit(some).axes[:2]]
+    titles = [axis.get_title() for axis in bayesfit.plot_fit(some).axes[:4:2]]
     assert [title.split(",")[0] for title in titles] == ["bin 2", "bin 5"]
     assert bayesfit.plot_fit(some, [5]).axes[0].get_title() == titles[1]
     with pytest.raises(bayesfit.ResultError, match="there is no bin 3"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +11,20 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Shaped
 
-from bayesfit.compute.errors import ResultError, SettingsError, nearest
-from bayesfit.compute.kinds import Kind, expect_result, in_words, kind_of
+from bayesfit.compute.kinds import Kind, expect_result
 from bayesfit.diagnose.interval import central_interval
+from bayesfit.report.curve_pictures import ACROSS, PANEL, Curve, draw_bin
+from bayesfit.report.panels import chosen_places, legend_of_verdicts, pairs_of_panels
+from bayesfit.report.parameter_pictures import draw_parameter
 from bayesfit.report.pictures import check_picture, written
-from bayesfit.result.summary import interval_of_bins, of_bins
+from bayesfit.result.summary import of_bins
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANELS = 11
+LINES = 11  # of a series, up to which they have a legend
+MOST_LABELS, LONGEST_LABEL = 16, 24  # of datasets below a picture, and characters of each
 CHARACTERS = 90  # of a line above the picture of a law
 DIMS = ("chain", "draw", "q_bin")
 DRAWN_BY: dict[Kind, str] = {
@@ -29,16 +32,14 @@ DRAWN_BY: dict[Kind, str] = {
     "series": "Draw it with plot_series, or one of it: bayesfit.one_dataset(result, NAME)",
     "law": "Draw it with `bayesfit plot`",
 }
-COLOURS = {"ok": "tab:blue", "not_identified": "tab:orange", "misfit": "tab:purple", "unusable_data": "tab:gray"}
-OTHER_COLOUR = "tab:red"  # of all other verdicts
 
 
 def plot_fit(result: xr.DataTree, bins: Sequence[int] | None = None, path: str | Path | None = None) -> Figure:
-    """Draw curves with the posterior mean and its central 95 % band, one panel per bin, and the rate over q.
+    """Draw the curves of a fit with their residuals, one panel per bin, and the first parameter over q.
 
     Args:
         result: what `fit` or `load` returned.
-        bins: which q_bin to draw; by default up to 11, evenly over all of them.
+        bins: which q_bin to draw; by default all of them (of more than 60, first those that are not ok).
         path: where to save the picture, if at all; the ending says the format.
 
     Returns:
@@ -47,103 +48,31 @@ def plot_fit(result: xr.DataTree, bins: Sequence[int] | None = None, path: str |
     Raises:
         ResultError: there is no such bin, or it is no result of a fit. SettingsError: no picture has the path's ending.
     """
-    from matplotlib.figure import Figure
-
     expect_result(result, "fit", remedies=DRAWN_BY)
-    _check_bins(bins)
     check_picture(path)
-    places = _places(result, bins)
-    columns = min(4, len(places) + 1)
-    rows = -(-(len(places) + 1) // columns)
-    figure = Figure(figsize=(3.1 * columns, 2.5 * rows), layout="constrained")
-    axes = np.ravel(figure.subplots(rows, columns, squeeze=False))
-    for axis, place in zip(axes, places, strict=False):
-        _panel(axis, result, place)
-    _rate_over_q(axes[len(places)], result)
-    for axis in axes[len(places) + 1 :]:
-        axis.set_visible(False)
+    places, words = chosen_places(result, bins)
+    figure, pairs = pairs_of_panels(len(places) + 1, None, ACROSS, PANEL)
+    for pair, place in zip(pairs, places, strict=False):
+        draw_bin(*pair, Curve.of(result, place))
+    _first_parameter(*pairs[-1], result)
+    figure.suptitle(words, fontsize=8)
     return written(figure, path)
 
 
-def _places(result: xr.DataTree, bins: Sequence[int] | None) -> list[int]:
-    """The places of the bins to draw; by default up to `PANELS`, evenly over all of them."""
-    labels = result["observed_data"].q_bin.values.tolist()
-    if bins is None:
-        return np.unique(np.linspace(0, len(labels) - 1, PANELS).round().astype(int)).tolist()
-    for bin in bins:
-        if bin not in labels:
-            raise ResultError(f"there is no bin {bin}", field="bins", remedy=nearest(str(bin), map(str, labels)))
-    return [labels.index(bin) for bin in bins]
-
-
-def _check_bins(bins: Any) -> None:
-    """Refuse anything but a list of bins, such as a path in its place."""
-    if bins is None or (isinstance(bins, Iterable) and kind_of(bins) != "path"):
-        return
-    path = kind_of(bins) == "path"
-    remedy = f"Write plot_fit(result, path={str(bins)!r})" if path else "Write bins=[0, 1]"
-    raise SettingsError(f"got {in_words(bins)}, expected a list of bins", field="bins", remedy=remedy)
-
-
-def _panel(axis: Axes, result: xr.DataTree, place: int) -> None:
-    """The bin at this place: valid points with the errors that the noise model infers, mean curve and band."""
-    data = result["constant_data"].dataset.isel(q_bin=place)
-    tau, valid = data.tau.values, data.valid.values
-    g2 = result["observed_data"].g2.values[place]
-    band = result["fit_curve"].dataset.isel(q_bin=place)
-    verdict = str(result["diagnostics"].verdict.values[place])
-    colour = COLOURS.get(verdict, OTHER_COLOUR)
-    error = np.where(np.isfinite(band.sigma), band.sigma, data.g2_err)
-    axis.errorbar(tau[valid], g2[valid], error[valid], fmt=".", ms=3, lw=0.6, color="0.45", zorder=1)
-    axis.fill_between(tau, band.lower, band.upper, color=colour, alpha=0.35, lw=0, zorder=2)
-    axis.plot(tau, band["mean"], color=colour, lw=1.2, zorder=3)
-    if valid.any() and np.all(tau[valid] > 0):
-        axis.set_xscale("log")
-    q = f", q = {float(data.q):.4g} 1/Å" if np.isfinite(data.q) else ""
-    labels = ("τ [s]", "g2") if result.attrs.get("data_delays", 1) else ("x", "y")
-    _label(axis, *labels, f"bin {data.q_bin.item()}{q}: {verdict}")
-
-
-def _label(axis: Axes, x: str, y: str, title: str) -> None:
-    """Labels and title of a small panel."""
-    axis.set_xlabel(x, fontsize=7)
-    axis.set_ylabel(y, fontsize=7)
-    axis.set_title(title, fontsize=8)
-    axis.tick_params(labelsize=7)
-
-
-def _rate_over_q(axis: Axes, result: xr.DataTree) -> None:
-    """Median and 95 % interval in every bin of the rate, or of the first parameter that has a value in each bin."""
-    posterior, names = result["posterior"].dataset, of_bins(result)
+def _first_parameter(axis: Axes, below: Axes, result: xr.DataTree) -> None:
+    """The rate of every bin, or else the first parameter that has a value in each bin, in the place of two axes."""
+    low, high = below.get_position(), axis.get_position()
+    axis.set_position((low.x0, low.y0, low.width, high.y1 - low.y0))
+    below.remove()
+    names = of_bins(result)
     name = "rate" if "rate" in names else next(iter(names), "")
-    intervals = interval_of_bins(posterior[name]) if name else np.full((3, 1), np.nan)
-    made = np.isfinite(intervals[1])
-    if not made.any():
+    if not name or not np.isfinite(result["posterior"].dataset[name].values).any():
         axis.set_visible(False)
         return
-    low, middle, high = intervals[:, made]
-    bins = result["diagnostics"].dataset.isel(q_bin=np.flatnonzero(made))
-    over_q = bool(np.all(bins.q > 0))
-    x = bins.q.values if over_q else bins.q_bin.values
-    rows = zip(x, middle, middle - low, high - middle, bins.verdict.values, strict=True)
-    for x_, y, below, above, verdict in rows:
-        colour = COLOURS.get(str(verdict), OTHER_COLOUR)
-        axis.errorbar(x_, y, [[below], [above]], fmt="o", ms=3, lw=1, color=colour)
-    _scale(axis, over_q, bool(np.all(low > 0)))
-    unit = posterior[name].attrs.get("units", "1")
-    _label(axis, "q [1/Å]" if over_q else "bin", f"{name} [{unit}]", f"{name} with 95 % intervals")
-    axis.tick_params(labelsize=7, which="both")
-
-
-def _scale(axis: Axes, over_q: bool, positive: bool) -> None:
-    """Logarithmic scales, of q and of values that are positive."""
-    if over_q:
-        from matplotlib.ticker import NullFormatter
-
-        axis.set_xscale("log")
-        axis.xaxis.set_minor_formatter(NullFormatter())
-    if positive:
-        axis.set_yscale("log")
+    draw_parameter(axis, result, name)
+    verdicts = result["diagnostics"].verdict.values.astype(str)
+    legend_of_verdicts(axis, [verdict for verdict in verdicts if verdict != "unusable_data"])
+    axis.set_title(f"{name} with 68 and 95 % intervals", fontsize=7)
 
 
 def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
@@ -174,6 +103,8 @@ def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
     figure = Figure(figsize=(5.6, 4.0), layout="constrained")
     axis = figure.subplots()
     x = _places_of_datasets(axis, array.coords["dataset"].values)
+    if len(lines) > LINES:
+        axis.set_prop_cycle(color=_gradual(len(lines)))
     for line, label in enumerate(lines):
         _line(axis, x, intervals[:, line], verdicts[line] == "ok", label)
     low = intervals[0]
@@ -181,9 +112,18 @@ def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
         axis.set_yscale("log")
     axis.set_xlabel("dataset")
     axis.set_ylabel(f"{name} [{array.attrs.get('units', '1')}]")
-    if len(lines) <= PANELS:
+    if len(lines) <= LINES:
         axis.legend(fontsize=7)
+    else:
+        axis.set_title(f"{lines[0]} (dark) to {lines[-1]} (bright), {len(lines)} lines", fontsize=8)
     return written(figure, path)
+
+
+def _gradual(count: int) -> Any:
+    """Colours from dark to bright."""
+    from matplotlib import colormaps
+
+    return colormaps["viridis"](np.linspace(0.0, 0.92, count))
 
 
 def _places_of_datasets(axis: Axes, labels: Shaped[np.ndarray, " dataset"]) -> Shaped[np.ndarray, " dataset"]:
@@ -191,7 +131,9 @@ def _places_of_datasets(axis: Axes, labels: Shaped[np.ndarray, " dataset"]) -> S
     if labels.dtype.kind in "fiu":
         return labels
     x = np.arange(labels.size)
-    axis.set_xticks(x, [str(label) for label in labels], rotation=30, ha="right", fontsize=7)
+    shown = x[:: -(-labels.size // MOST_LABELS)]
+    words = [textwrap.shorten(str(labels[place]), LONGEST_LABEL, placeholder="…") for place in shown]
+    axis.set_xticks(shown, words, rotation=30, ha="right", fontsize=7)
     return x
 
 

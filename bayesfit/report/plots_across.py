@@ -12,8 +12,9 @@ from jaxtyping import Float
 
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.kinds import expect_result
+from bayesfit.report.colours import look_of
 from bayesfit.report.pictures import check_picture, written
-from bayesfit.report.plots import COLOURS, DRAWN_BY, OTHER_COLOUR
+from bayesfit.report.plots import DRAWN_BY
 from bayesfit.result.summary import interval_of_bins
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class _Places(NamedTuple):
 
 
 def _colours(result: xr.DataTree) -> list[str]:
-    return [COLOURS.get(str(verdict), OTHER_COLOUR) for verdict in result["diagnostics"].verdict.values]
+    return [look_of(str(verdict)).colour for verdict in result["diagnostics"].verdict.values]
 
 
 def _forest(axis: Axes, result: xr.DataTree, name: str) -> None:
@@ -145,7 +146,7 @@ def _legend(axis: Axes, result: xr.DataTree, bins: str) -> None:
     """Names of the bands, and of the verdicts that there are."""
     for verdict in dict.fromkeys(str(name) for name in result["diagnostics"].verdict.values):
         if verdict != "unusable_data":
-            axis.plot([], [], "o", ms=3.5, color=COLOURS.get(verdict, OTHER_COLOUR), label=f"{bins}: {verdict}")
+            axis.plot([], [], "o", ms=3.5, color=look_of(verdict).colour, label=f"{bins}: {verdict}")
     axis.legend(fontsize=SMALL, framealpha=0.6)
 
 
