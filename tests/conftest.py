@@ -15,6 +15,9 @@ from bayesfit.sample import importance_sampling as _importance
 from bayesfit.sample import least_squares as _point
 from bayesfit.sample import scheduler as _sample
 
+os.environ["COLUMNS"] = "200"  # what is printed does not depend on who runs the tests
+
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -134,7 +134,7 @@ def test_names_inside_files_do_not_say_where_results_are_written(place):
     """The name of a result is that of the file, without the folders that names of data may hold."""
     run("run", place / "scan.csv", "-o", place / "out", *QUICK)
     result = bayesfit.load(place / "out" / "scan.nc")
-    assert sorted(path.name for path in (place / "out").iterdir()) == ["scan.nc"]
+    assert sorted(path.name for path in (place / "out").iterdir()) == ["scan.html", "scan.nc"]
     assert json.loads(result.attrs["run_settings"])["draws"] == 300
     assert isinstance(result, xr.DataTree)
 

@@ -15,7 +15,6 @@ from bayesfit.compute.errors import InputError, warn
 from bayesfit.compute.kinds import expect_curves
 from bayesfit.data.counting import as_counted, missing_numbers
 from bayesfit.data.curves import by_bin
-from bayesfit.diagnose.advice import FEWEST_BINS
 from bayesfit.modelling.model_choice import get_model
 from bayesfit.modelling.noise import NOISES, SCALED
 from bayesfit.modelling.photons import PHOTONS
@@ -107,19 +106,12 @@ def _best(tried: list[tuple[Choice, xr.DataTree]]) -> xr.DataTree:
 
 
 def _next(choice: Choice, result: xr.DataTree) -> Choice | None:
-    """What the residuals of all bins ask for, if they refute a fit that came to its end; or those of most bins, where
-    too few are there to be judged together."""
-    diagnostics = result["diagnostics"].dataset
-    if choice.final or "interrupted" in diagnostics.verdict.values:
+    """What the residuals of all bins ask for, if they refute a fit that came to its end."""
+    diagnostics = result["diagnostics"]
+    refuted, noise = diagnostics.attrs["refuted"], diagnostics.attrs["noise_to_try"]
+    if choice.final or not (refuted and noise) or "interrupted" in diagnostics.verdict.values:
         return None
-    if diagnostics.attrs["refuted"] and diagnostics.attrs["noise_to_try"]:
-        return Choice(diagnostics.attrs["noise_to_try"], diagnostics.attrs["refuted"])
-    asked, counts = np.unique(diagnostics.noise_to_try.values.astype(str), return_counts=True)
-    noise, count = str(asked[np.argmax(counts)]), int(counts.max())
-    fitted = int((diagnostics.points > 0).sum())
-    if not noise or fitted >= FEWEST_BINS or count <= 0.5 * fitted:
-        return None
-    return Choice(noise, "the bin refutes the one before" if fitted == 1 else f"{count} of {fitted} bins refute it")
+    return Choice(noise, refuted)
 
 
 def _described(result: xr.DataTree) -> int:

@@ -10,7 +10,7 @@ import xarray as xr
 
 COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "prior_conflict": "magenta"}
 COLOURS |= {"unusable_data": "bright_black", "approximate": "cyan"}
-OF_FILES = 120  # characters of a line that does not go to a terminal
+OF_FILES = 200  # characters of a line that does not go to a terminal
 
 
 def console_width() -> int | None:
@@ -19,6 +19,11 @@ def console_width() -> int | None:
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
     return None if sys.stdout.isatty() else OF_FILES
+
+
+def wraps() -> bool:
+    """Whether sentences are broken into lines: not in files, where other programs look for them."""
+    return console_width() != OF_FILES
 
 
 def number(value: float, sign: str = "") -> str:

@@ -44,7 +44,7 @@ def print_result(result: xr.DataTree, wanted: Wanted = USUAL, title: str = "") -
     from rich.console import Console
 
     from bayesfit.cli.bin_table import bin_tables, chosen_bins
-    from bayesfit.cli.numbers import console_width, counted
+    from bayesfit.cli.numbers import console_width, counted, wraps
     from bayesfit.cli.tables import common_lines, common_table, derived_lines
     from bayesfit.result.datasets import is_series
     from bayesfit.result.summary import advice, summary, tally, wrong_errors
@@ -60,12 +60,12 @@ def print_result(result: xr.DataTree, wanted: Wanted = USUAL, title: str = "") -
     said = [chosen.words, result.attrs.get("noise_chosen"), wrong_errors(result), advice(result)]
     for words in (*said, result.attrs.get("data_notes"), *derived_lines(result)):
         if words:
-            console.print(words, markup=False)
+            console.print(words, markup=False, soft_wrap=not wraps())
     console.print(counted(tally(result)))
     if "across" in result:
         console.print(common_table(result, wide=wanted.wide))
         for line in common_lines(result):
-            console.print(line, markup=False)
+            console.print(line, markup=False, soft_wrap=not wraps())
 
 
 def _names(result: xr.DataTree, wanted: Wanted) -> tuple[str, ...]:
