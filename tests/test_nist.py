@@ -162,5 +162,5 @@ def test_whole_fit_gives_the_certified_values():
         # A Student t posterior with 12 degrees of freedom: its sd is sqrt(12/10) of the certified one.
         assert abs(draws.mean() - value) < 0.2 * sd
         assert draws.std() == pytest.approx(sd * np.sqrt(1.2), rel=0.1)
-    panel = bayesfit.plot_fit(result).axes[0]
-    assert (panel.get_xlabel(), panel.get_ylabel()) == ("x", "y")
+    curve, residuals = bayesfit.plot_fit(result).axes[:2]
+    assert (residuals.get_xlabel(), curve.get_ylabel()) == ("x", "y")
