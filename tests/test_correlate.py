@@ -1,7 +1,6 @@
 """Frames to g2: against sums written out, in both backends, by all pixels and by photons alone."""
 
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -13,31 +12,26 @@ import numpy as np
 import photons as simulator
 import pytest
 import xarray as xr
+from raw_frames import BINS, DPL, FRAMES, SHAPE, imm, photons, rigaku
 from speckle import intensities, mode_weights, spectrum
 
 import bayesfit
+from bayesfit.api.correlate_file import Request, correlate_file
 from bayesfit.compute.work import heeded, stop_on
 from bayesfit.correlation import compiled as compiled_module
 from bayesfit.correlation import frames as frames_module
 from bayesfit.correlation import lag_products
 from bayesfit.correlation import multitau as correlator
-from bayesfit.correlation.aps_files import save_correlated
+from bayesfit.correlation.aps_files import PLACED, save_correlated
 from bayesfit.correlation.frames import frames_of
 from bayesfit.correlation.jackknife import FEWEST
 from bayesfit.correlation.multitau import Masks, Settings, multitau
-from bayesfit.geometry import Detector, partition, qmap, save_partition
+from bayesfit.geometry import Detector, save_partition
 
-SHAPE = 24, 30
-BINS = partition(qmap(Detector(SHAPE, (75e-6, 75e-6), 5.0, (11.2, 13.7), 1.24), backend="numpy"), (3, 1), (6, 2))
-FRAMES, DPL = 333, 4
 WAYS = pytest.mark.parametrize("normalise", ["symmetric", "frame", "baseline"])
 PATHS = pytest.mark.parametrize("few", [0.0, 1.0], ids=["dense", "sparse"])
 COMPILED = pytest.mark.parametrize("compiled", [False, True], ids=["as it is", "compiled"])
 BACKENDS = pytest.mark.parametrize("backend", ["numpy", "jax"])
-
-
-def photons(mean=0.3, frames=FRAMES, seed=0, dtype=np.uint16):
-    return np.random.default_rng(seed).poisson(mean, (frames, *SHAPE)).astype(dtype)
 
 
 def summed(frames, whole, lag, m):
@@ -212,31 +206,6 @@ def test_arrays_iterables_and_files_give_the_same_bits(tmp_path):
     assert bayesfit.correlate(tmp_path / "frames.h5", BINS).attrs["frame_time"] == 1e-3
 
 
-def imm(frames, compression=6):
-    """The bytes of an IMM file."""
-    content = b""
-    for frame in frames:
-        (places,) = np.nonzero(frame.ravel())
-        entries = frame.size if compression == 0 else places.size
-        header = bytearray(1024)
-        struct.pack_into("<i", header, 4, compression)
-        struct.pack_into("<3i", header, 108, *frame.shape, 2)
-        struct.pack_into("<I", header, 152, entries)
-        content += bytes(header)
-        if compression:
-            content += places.astype("<u4").tobytes() + frame.ravel()[places].astype("<u2").tobytes()
-        else:
-            content += frame.astype("<u2").tobytes()
-    return content
-
-
-def rigaku(frames):
-    """The bytes of a file of Rigaku's."""
-    frame, pixel = np.nonzero(frames.reshape(len(frames), -1))
-    number = frames.reshape(len(frames), -1)[frame, pixel]
-    return ((frame.astype("<u8") << 40) | (pixel.astype("<u8") << 16) | number.astype("<u8")).tobytes()
-
-
 @pytest.mark.parametrize("mean", [0.01, 0.3])
 def test_photons_one_by_one_give_the_same_pairs_as_frames(tmp_path, mean):
     frames = photons(mean)
@@ -251,22 +220,6 @@ def test_photons_one_by_one_give_the_same_pairs_as_frames(tmp_path, mean):
         found = bayesfit.correlate(given, BINS, frame_time=1e-3)
         for name in ("pairs_seen", "pairs_expected", "g2_cov", "counts"):
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-12, atol=1e-18)
-
-
-def test_files_of_photons_that_are_cut_or_of_another_detector_are_refused(tmp_path):
-    frames, path = photons(0.01), tmp_path / "photons"
-    path.write_bytes(rigaku(frames)[:-3])
-    assert "ends in the middle of a photon" in refusal(frames=path)
-    words = np.frombuffer(rigaku(frames), "<u8")
-    path.write_bytes(np.append(np.tile(words[-1:], 9000), words[:1]).tobytes())
-    assert "is of an earlier frame" in refusal(frames=path)
-    path.write_bytes(np.append(np.tile(words[:1], 9000), words[:1] | np.uint64(2**20 << 16)).tobytes())
-    assert "a photon in pixel" in refusal(frames=path)
-    path.write_bytes(imm(frames)[:-3])
-    assert "ends in the middle of frame 332" in refusal(frames=path)
-    path.write_bytes(imm(frames[:3]) + imm(photons()[:1, 1:]))
-    assert "frame 3 is of another shape" in refusal(frames=path)
-    assert "not in order" in refusal(frames=bayesfit.Photons(2, np.array([1, 0]), np.array([0, 0]), np.array([1, 1])))
 
 
 # ---- stopped, and gone on with
@@ -341,55 +294,17 @@ def test_results_are_written_in_the_layout_of_aps(tmp_path):
     np.testing.assert_array_equal(bayesfit.geometry.read_partition(tmp_path / "found.hdf").mask[2, 2], False)
 
 
-# ---- bad input
-
-
-def refusal(error=bayesfit.InputError, frames=None, bins=BINS, **how):
-    with pytest.raises(error) as caught:
-        bayesfit.correlate(photons() if frames is None else frames, bins, **{"frame_time": 1.0} | how)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
-
-
-def test_saturated_pixels_and_frames_are_left_out_and_counted():
-    frames = photons()
-    frames[:, 3, 3] = frames[17, 10, 10] = np.iinfo(frames.dtype).max
-    found = bayesfit.correlate(frames, BINS, frame_time=1.0)
-    assert "1 pixels that hold no numbers were left out" in found.attrs["notes"]
-    assert "1 of 333 frames were left out" in found.attrs["notes"]
-    assert found.pixels.sum() == BINS.mask.sum() - 1
-    good = np.ones(SHAPE, bool)
-    good[3, 3] = False
-    masked = bayesfit.correlate(frames, BINS, frame_time=1.0, pixel_mask=good, frame_mask=np.arange(FRAMES) != 17)
-    np.testing.assert_array_equal(found.g2, masked.g2)
-
-
-def test_faults_are_refused_in_one_line(tmp_path):
-    assert "detector of (24, 30)" in refusal(frames=photons()[:, 1:])
-    assert "pixel_mask" in refusal(pixel_mask=np.ones((3, 3)))
-    assert "pixel_mask" in refusal(pixel_mask=np.zeros(SHAPE))
-    assert "frame_mask" in refusal(frame_mask=np.ones(7))
-    assert "only 0 of 333" in refusal(frame_mask=np.zeros(FRAMES))
-    assert "frame_time" in refusal(bayesfit.SettingsError, frame_time=None)
-    assert "Did you mean 'frame'" in refusal(bayesfit.SettingsError, normalise="frames")
-    assert "delays_per_level" in refusal(bayesfit.SettingsError, delays_per_level=0)
-    assert "axes (frame, row, column)" in refusal(frames=photons()[0])
-    assert "expected real numbers" in refusal(frames=photons().astype(complex))
-    assert "there are none" in refusal(frames=iter([]))
-    assert "frame 1:" in refusal(frames=iter([np.zeros(SHAPE), np.zeros((2, 2))]))
-    (tmp_path / "other").write_text("no frames")
-    assert "no frames" in refusal(frames=tmp_path / "other")
-    assert "no such file" in refusal(frames=tmp_path / "missing.h5")
-    with h5py.File(tmp_path / "empty.h5", "w") as file:
-        file["entry/data/other"] = np.zeros(3)
-    assert "holds no dataset" in refusal(frames=tmp_path / "empty.h5")
-    (tmp_path / "cut.h5").write_bytes((tmp_path / "empty.h5").read_bytes()[:900])
-    assert "cannot be read" in refusal(frames=tmp_path / "cut.h5")
-
-
-def test_a_bin_without_usable_pixels_harms_no_other():
-    good = BINS.dynamic.roi_map != 2
-    found = bayesfit.correlate(photons(), BINS, frame_time=1.0, pixel_mask=good)
-    expected = bayesfit.correlate(photons(), BINS, frame_time=1.0)
-    np.testing.assert_array_equal(found.g2[[0, 2]], expected.g2[[0, 2]])
-    assert not found.valid[1].any()
+def test_results_hold_what_the_reader_of_pyxpcsviewer_asks_for(tmp_path):
+    """`benchmarks/viewer.py` reads a result by that reader itself."""
+    detector = Detector(SHAPE, (75e-6, 75e-6), 5.0, (11.2, 13.7), 1.24)
+    qmap_file = save_partition(BINS, tmp_path / "qmap.hdf", detector)
+    np.save(tmp_path / "frames.npy", photons(0.3, 64))
+    request = Request(tmp_path / "frames.npy", qmap_file, frame_time=1e-3)
+    correlate_file(request, tmp_path / "found.hdf", lambda progress: None)
+    with h5py.File(tmp_path / "found.hdf") as file, h5py.File(qmap_file) as given:
+        for name in PLACED:
+            assert file[f"xpcs/qmap/{name}"][()] == given[f"qmap/{name}"][()]
+        assert file["entry/instrument/incident_beam/incident_energy"][()] == pytest.approx(12.39842 / 1.24)
+        assert file["xpcs/temporal_mean/scattering_1d_segments"].shape == (1, BINS.static.count)
+        assert file["entry/start_time"].shape == ()
+        assert len(file["xpcs/qmap"].attrs["hash"]) == 64

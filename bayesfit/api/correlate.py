@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit.backends.arrays import ensure_numpy
-from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report
 from bayesfit.correlation.frame_files import read_frames
@@ -81,7 +82,7 @@ def correlate(
         >>> dict(data.sizes)
         {'q_bin': 2, 'tau': 40, 'tau_other': 40}
     """
-    bins = partition if isinstance(partition, Partition) else read_partition(partition)
+    bins = _bins_in(partition)
     source = _frames_in(frames, bins.mask.shape, dataset)
     seconds = frame_time_of(frame_time, source)
     masks = Masks(_mask(frame_mask), _mask(pixel_mask))
@@ -90,6 +91,14 @@ def correlate(
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
         found = multitau(source, bins, settings, masks, report)
     return as_curves(found, seconds, source.file)
+
+
+def _bins_in(given: Partition | str | Path) -> Partition:
+    if isinstance(given, Partition):
+        return given
+    if not isinstance(given, str | PathLike):
+        raise SettingsError(f"got {given!r}", field="partition", remedy="Give a Partition, or the path of a q-map file")
+    return read_partition(given)
 
 
 def _frames_in(given: Any, shape: tuple[int, int], dataset: str | None) -> Frames:
@@ -136,10 +145,15 @@ def frame_time_of(given: float | None, source: Frames) -> float:
     if found is None:
         remedy = "Give the time from one frame to the next, in s"
         raise SettingsError("the frames do not state it", file=source.file, field="frame_time", remedy=remedy)
-    if not 0 < found < np.inf:
+    if isinstance(found, bool) or not isinstance(found, Real) or not 0 < found < np.inf:
         raise SettingsError(f"got {found!r}", file=source.file, field="frame_time", remedy="It is a time in s")
     return float(found)
 
 
 def _mask(given: Any) -> np.ndarray | None:
-    return None if given is None else np.asarray(ensure_numpy(given)).astype(bool)
+    if given is None:
+        return None
+    mask = np.asarray(ensure_numpy(given))
+    if mask.dtype.kind not in "biuf" or not np.all(np.isfinite(mask)):
+        raise InputError(f"expected True or False, got {mask.dtype} that is not finite or no number", field="mask")
+    return mask.astype(bool)

@@ -16,7 +16,7 @@ from bayesfit.compute.journal import agree, checkpoint
 from bayesfit.compute.programs import makers
 from bayesfit.compute.whole_files import clear_parts
 from bayesfit.compute.work import Report
-from bayesfit.correlation.aps_files import MADE_OF, save_correlated
+from bayesfit.correlation.aps_files import MADE_OF, placement, save_correlated
 from bayesfit.correlation.frame_files import read_frames
 from bayesfit.correlation.multitau import Correlated, Masks, Settings, multitau
 from bayesfit.geometry.qmap_files import read_partition
@@ -64,7 +64,7 @@ def correlate_file(request: Request, output: Path, report: Report, fresh: bool =
         clear_parts(output)
         agree(lambda: parts)
         found = multitau(frames, partition, request.settings, request.masks, report)
-        save_correlated(found, output, seconds, made_of=hash_of_parts(parts))
+        save_correlated(found, output, seconds, placement(request.qmap), hash_of_parts(parts))
     return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,24 @@ import h5py
 import numpy as np
 
 from bayesfit.compute.errors import InputError
+from bayesfit.compute.hdf5 import opened
 from bayesfit.compute.whole_files import write_whole
 from bayesfit.correlation.multitau import Correlated
-from bayesfit.geometry.detector import Detector
-from bayesfit.geometry.qmap_files import LARGE, qmap_content
+from bayesfit.geometry.qmap_files import GROUPS, LARGE, qmap_content
 
 MADE_OF = "xpcs/multitau/config/made_of"
+PLACED = "beam_center_x", "beam_center_y", "pixel_size", "detector_distance", "energy"
+
+
+def placement(qmap: Path) -> dict[str, float]:
+    """Where the detector stands and what light it sees, as far as a q-map file states it; `PLACED` names what."""
+    with opened(qmap) as reader:
+        group = next(name for name in GROUPS if name in reader.file)
+        return {name: reader.scalar(f"{group}/{name}") for name in PLACED if reader.has(f"{group}/{name}")}
 
 
 def save_correlated(
-    found: Correlated, path: str | Path, frame_time: float, detector: Detector | None = None, made_of: str = ""
+    found: Correlated, path: str | Path, frame_time: float, placed: Mapping[str, float] | None = None, made_of: str = ""
 ) -> Path:
     """Write what was correlated. The file is written whole or not at all.
 
@@ -29,7 +39,7 @@ def save_correlated(
         found: what `multitau` returned.
         path: of the file.
         frame_time: [s].
-        detector: where it stands, if that is known.
+        placed: where the detector stands, as `placement` gives it; what is not known is NaN in the file.
         made_of: a hash of what the result is made of, which is kept in it.
 
     Returns:
@@ -38,30 +48,50 @@ def save_correlated(
     Raises:
         InputError: it cannot be written.
     """
-    path = Path(path)
-    content = {f"xpcs/qmap/{name}": value for name, value in qmap_content(found.partition, detector).items()}
-    content |= {f"xpcs/multitau/{name}": value for name, value in _multitau(found).items()}
-    pixels = np.maximum(found.partition.static.pixels, 1)
-    photons = np.bincount(found.partition.static.roi_map.ravel(), found.image.ravel(), pixels.size + 1)[1:]
-    used = np.flatnonzero(np.isfinite(found.intensity))
+    path, placed = Path(path), dict.fromkeys(PLACED, np.nan) | dict(placed or {})
+    qmap = qmap_content(found.partition) | placed
+    content = {f"xpcs/qmap/{name}": value for name, value in qmap.items()}
+    content |= {f"xpcs/multitau/{name}": value for name, value in _multitau(found).items()} | _means(found)
     content |= {
         MADE_OF: made_of,
+        "entry/start_time": "",
+        "entry/instrument/incident_beam/incident_energy": placed["energy"],
         "entry/instrument/detector_1/frame_time": frame_time,
         "entry/instrument/detector_1/count_time": frame_time,
-        "xpcs/temporal_mean/scattering_1d": (photons / pixels)[None],
-        "xpcs/temporal_mean/scattering_2d": found.image[None],
-        "xpcs/spatial_mean/intensity_vs_time": np.stack([used, found.intensity[used]]),
     }
     made = io.BytesIO()
     with h5py.File(made, "w") as file:
         for name, value in content.items():
             large = isinstance(value, np.ndarray) and value.size > LARGE
             file.create_dataset(name, data=value, compression="lzf" if large else None)
+        file["xpcs/qmap"].attrs["hash"] = _hash(qmap)
     try:
         write_whole(path, made.getvalue())
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", file=path) from error
     return path
+
+
+def _hash(qmap: Mapping[str, Any]) -> str:
+    """By which viewers tell q-maps apart."""
+    digest = hashlib.sha256()
+    for name, value in sorted(qmap.items()):
+        digest.update(name.encode() + np.asarray(value).tobytes())
+    return digest.hexdigest()
+
+
+def _means(found: Correlated) -> dict[str, Any]:
+    """Photons per pixel and frame: of each pixel, of each static bin, in the one segment of time that there is, and of
+    each frame."""
+    pixels = np.maximum(found.partition.static.pixels, 1)
+    photons = np.bincount(found.partition.static.roi_map.ravel(), found.image.ravel(), pixels.size + 1)[1:]
+    used = np.flatnonzero(np.isfinite(found.intensity))
+    return {
+        "xpcs/temporal_mean/scattering_1d": (photons / pixels)[None],
+        "xpcs/temporal_mean/scattering_1d_segments": (photons / pixels)[None],
+        "xpcs/temporal_mean/scattering_2d": found.image[None],
+        "xpcs/spatial_mean/intensity_vs_time": np.stack([used, found.intensity[used]]),
+    }
 
 
 def _multitau(found: Correlated) -> dict[str, Any]:

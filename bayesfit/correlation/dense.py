@@ -39,6 +39,10 @@ class Dense:
         suspect[suspect] = no_photons(frames[suspect][:, self.blocks.places]).any(axis=1)
         return suspect
 
+    def fault(self, frame: Num[np.ndarray, " pixel"]) -> int:
+        """The first used pixel of a frame that holds no number of photons."""
+        return int(self.blocks.places[no_photons(frame[self.blocks.places])].min())
+
     def take(
         self, frames: Frames, whole: Bool[np.ndarray, " frame"]
     ) -> tuple[Float[np.ndarray, "frame block"], Float[np.ndarray, " pixel"]]:
@@ -100,7 +104,7 @@ def no_photons(frames: Frames) -> Bool[np.ndarray, "frame pixel"]:
     """Where a value is no number of photons: it is negative or the largest of its type, as detectors mark bad and
     saturated pixels, or not finite."""
     if np.issubdtype(frames.dtype, np.floating):
-        return ~np.isfinite(frames)
+        return ~(np.isfinite(frames) & (frames >= 0))
     if frames.dtype == bool:
         return np.zeros(frames.shape, bool)
     return (frames < 0) | (frames == np.iinfo(frames.dtype).max)
@@ -109,7 +113,8 @@ def no_photons(frames: Frames) -> Bool[np.ndarray, "frame pixel"]:
 def _may_hold_none(frames: Frames) -> Bool[np.ndarray, " frame"]:
     """The frames in which some pixel, used or not, holds no number of photons, at the price of one look at each."""
     if np.issubdtype(frames.dtype, np.floating):
-        return ~np.isfinite(frames.sum(axis=1))
+        return ~(np.isfinite(frames.sum(axis=1)) & (frames.min(axis=1) >= 0))
     if frames.dtype == bool:
         return np.zeros(len(frames), bool)
-    return (frames.max(axis=1) == np.iinfo(frames.dtype).max) | (frames.min(axis=1) < 0)
+    full = frames.max(axis=1) == np.iinfo(frames.dtype).max
+    return full if np.issubdtype(frames.dtype, np.unsignedinteger) else full | (frames.min(axis=1) < 0)

@@ -22,7 +22,7 @@ def read_frames(path: Path, shape: tuple[int, int], dataset: str | None = None) 
         InputError: it cannot be read, or holds no frames.
     """
     if not path.is_file():
-        raise InputError("no such file", file=path)
+        raise InputError("is a folder" if path.is_dir() else "no such file", file=path)
     with path.open("rb") as file:
         start = file.read(HEADER)
     if start.startswith(SIGNATURE):
@@ -31,7 +31,7 @@ def read_frames(path: Path, shape: tuple[int, int], dataset: str | None = None) 
         return _numpy_frames(path, shape)
     if is_imm(start):
         return imm_frames(path)
-    if is_rigaku(path, shape[0] * shape[1]):
+    if is_rigaku(path):
         return rigaku_frames(path, shape)
     known = "HDF5, NumPy's .npy, IMM, and Rigaku's photons on the detector of the q-map"
     raise InputError("holds no frames that are known", file=path, remedy=f"Known are {known}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -12,6 +12,7 @@ from bayesfit.correlation.blocks import Blocks
 from bayesfit.correlation.dense import Dense
 from bayesfit.correlation.lag_products import of_means
 from bayesfit.correlation.levels import Levels
+from bayesfit.correlation.photons import of_frame
 from bayesfit.correlation.sparse import Sparse
 from bayesfit.correlation.states import Arrays, parts, within
 
@@ -40,7 +41,7 @@ class FrameSums:
         self.means = Levels(per_level, np.zeros(blocks.pixels.size + 1), partial(of_means, starts))
         self.photons, self.image = np.zeros(blocks.pixels.size), np.zeros(blocks.detector)
         self.intensity: list[np.ndarray] = []
-        self.spoilt = 0
+        self.spoilt, self.first_spoilt = 0, (-1, -1)  # frames, and the first one with its pixel
 
     @property
     def frames(self) -> int:
@@ -51,16 +52,20 @@ class FrameSums:
         """Take frames in, or the photons of some. Those that are not `good`, or in which a pixel holds no number of
         photons, count as missing."""
         unusable = self.products.unusable(chunk) & good
+        if unusable.any() and not self.spoilt:
+            first = int(np.argmax(unusable))
+            self.first_spoilt = self.frames + first, self.products.fault(cast(Any, of_frame(chunk, first)))
+        self.spoilt += int(unusable.sum())
         whole = good & ~unusable
         by_block, image = self.products.take(chunk, whole)
         self.means.take(np.column_stack([by_block, whole]))
         self.photons, self.image = self.photons + by_block.sum(axis=0), self.image + image
         self.intensity.append(np.where(whole, by_block.sum(axis=1) / self.pixels, np.nan))
-        self.spoilt += int(unusable.sum())
 
     def state(self) -> Arrays:
         """All that is needed to go on from here."""
         own = {"photons": self.photons, "image": self.image, "spoilt": np.array(self.spoilt)}
+        own["first_spoilt"] = np.array(self.first_spoilt)
         own["intensity"] = np.concatenate(self.intensity)
         return own | within([self.means.state()], "means") | within([self.products.state()], "products")
 
@@ -68,6 +73,8 @@ class FrameSums:
         """Go on from there."""
         self.photons, self.image, self.spoilt = state["photons"], state["image"], int(state["spoilt"])
         self.intensity = [state["intensity"]]
+        frame, pixel = state["first_spoilt"].tolist()
+        self.first_spoilt = frame, pixel
         self.means.restore(parts(state, "means")[0])
         self.products.restore(parts(state, "products")[0])
 

@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
 from bayesfit.compute.errors import InputError
 from bayesfit.correlation.lag_products import CHUNK
@@ -21,13 +22,15 @@ PHOTON_FRAMES = 4096  # the same, of photons
 @dataclass(frozen=True)
 class Frames:
     """Frames of rows x columns `shape`, `count` of them if that is known before; `chunks` gives them in order, from the
-    frame of a number on. `file`, and the `frame_time` [s] that it states, where they come from one."""
+    frame of a number on. `file`, and the `frame_time` [s] that it states, where they come from one; `missing` is True
+    for frames that were never written there."""
 
     shape: tuple[int, int]
     count: int | None
     chunks: Callable[[int], Iterator[Chunk | Photons]]
     file: str | None = None
     frame_time: float | None = None
+    missing: Bool[np.ndarray, " frame"] | None = None
 
 
 def frames_of(given: Any, shape: tuple[int, int], file: str | None = None) -> Frames:
@@ -81,22 +84,48 @@ def _of_array(given: Any, file: str | None) -> Frames:
 
 
 def _of_photons(given: Photons, shape: tuple[int, int], file: str | None) -> Frames:
-    frame, pixel = np.asarray(given.frame), np.asarray(given.pixel)
-    if frame.size and (frame[0] < 0 or frame[-1] >= given.frames or np.any(np.diff(frame) < 0)):
-        raise InputError(f"photons are not in order of frames 0 to {given.frames - 1}", file=file, field="frames")
-    outside = (pixel < 0) | (pixel >= shape[0] * shape[1])
-    if outside.any():
-        place = int(np.argmax(outside))
-        problem = f"frame {frame[place]}: a photon in pixel {pixel[place]}, and the bins are of a detector of {shape}"
-        raise InputError(problem, file=file, field="frames", remedy="Give the q-map of this detector")
+    frame, pixel, number = (np.asarray(each) for each in given[1:])
+    _check_photons(given.frames, frame, pixel, number, file)
+    check_inside(Photons(given.frames, frame, pixel, number), 0, shape, file)
 
     def chunks(start: int) -> Iterator[Photons]:
         for first in range(start, given.frames, PHOTON_FRAMES):
             end = min(first + PHOTON_FRAMES, given.frames)
             own = slice(*np.searchsorted(frame, (first, end)))
-            yield Photons(end - first, frame[own] - first, pixel[own], np.asarray(given.number[own]))
+            yield Photons(end - first, frame[own] - first, pixel[own], number[own])
 
     return Frames(shape, given.frames, chunks, file)
+
+
+def check_inside(photons: Photons, first: int, shape: tuple[int, int], file: str | None) -> None:
+    """Refuse photons in pixels that a detector of this shape does not have; `first` is the number of their first frame.
+
+    Raises:
+        InputError: says where.
+    """
+    outside = (photons.pixel < 0) | (photons.pixel >= shape[0] * shape[1])
+    if outside.any():
+        place = int(np.argmax(outside))
+        where = f"frame {first + photons.frame[place]}: a photon in pixel {photons.pixel[place]}"
+        problem = f"{where}, and the bins are of a detector of {shape}"
+        raise InputError(problem, file=file, field="frames", remedy="Give the q-map of this detector")
+
+
+def _check_photons(frames: int, frame: np.ndarray, pixel: np.ndarray, number: np.ndarray, file: str | None) -> None:
+    """Refuse lists that are none of photons in order of their frames."""
+    if not frame.shape == pixel.shape == number.shape == (frame.size,):
+        problem = f"photons have frames {frame.shape}, pixels {pixel.shape} and numbers {number.shape}"
+        raise InputError(problem, file=file, field="frames", remedy="Give one of each for every photon")
+    for name, values, kinds in (("frame", frame, "iu"), ("pixel", pixel, "iu"), ("number", number, "iufb")):
+        if values.size and values.dtype.kind not in kinds:
+            raise InputError(f"each {name} of photons must be a number, got {values.dtype}", file=file, field="frames")
+    wrong = np.zeros(frame.size, bool)
+    wrong[1:] = frame[1:] < frame[:-1]
+    wrong |= (frame < 0) | (frame >= frames)
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        problem = f"photon {place} is of frame {frame[place]}: they are not in order of frames 0 to {frames - 1}"
+        raise InputError(problem, file=file, field="frames", remedy="Sort them by frame")
 
 
 def _of_iterable(given: Iterator[Any]) -> Frames:

@@ -7,14 +7,17 @@ as a series `entry/data/data_000001`, ..., which may lie in other files of its f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import h5py
 import numpy as np
+from jaxtyping import Bool
 
 from bayesfit.compute.errors import InputError
+from bayesfit.compute.hdf5 import Reader
 from bayesfit.correlation.frames import Frames, at_a_time, check_frames
 from bayesfit.correlation.photons import Chunk
 
@@ -39,26 +42,25 @@ def hdf5_frames(path: Path, dataset: str | None = None) -> Frames:
     try:
         with h5py.File(path, "r") as file:
             places = [dataset] if dataset else _places(file)
-            counts, kinds = (
-                zip(*[_described(file, place, path) for place in places], strict=True) if places else ((), ())
-            )
-            seconds = next((float(np.ravel(file[name][()])[0]) for name in TIMES if name in file), None)
-    except InputError:
-        raise
+            kinds = [_described(file, place, path) for place in places]
+            missing = [_unwritten(file[place]) for place in places]
+            seconds = next((Reader(file, path).scalar(name) for name in TIMES if name in file), None)
     except FAULTS as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"is HDF5 that cannot be read ({error})", file=path, remedy="Is it damaged?") from error
     if not places:
         raise InputError("holds no dataset with axes (frame, row, column)", file=path, remedy="Name it with dataset")
     if len(set(kinds)) > 1:
         raise InputError("its datasets differ in shape or type", file=path, field=SERIES)
-    shape, dtype = kinds[0]
+    (shape, dtype), counts = kinds[0], [part.size for part in missing]
 
     def chunks(start: int) -> Iterator[Chunk]:
         for place, count in zip(places, counts, strict=True):
             yield from _read(path, place, range(min(start, count), count, at_a_time(shape, dtype)))
             start = max(start - count, 0)
 
-    return Frames(shape, sum(counts), chunks, str(path), seconds)
+    return Frames(shape, sum(counts), chunks, str(path), seconds, np.concatenate(missing))
 
 
 def _places(file: h5py.File) -> list[str]:
@@ -76,16 +78,41 @@ def _places(file: h5py.File) -> list[str]:
     return found if len(found) == 1 else []
 
 
-def _described(file: h5py.File, place: str, path: Path) -> tuple[int, tuple[tuple[int, int], np.dtype]]:
-    """How many frames a dataset holds, their shape and type. It may be in another file of the same folder."""
+def _described(file: h5py.File, place: str, path: Path) -> tuple[tuple[int, int], np.dtype]:
+    """The shape and type of a dataset's frames. It may be in other files of the same folder."""
     link = file.get(place, getlink=True)
-    if isinstance(link, h5py.ExternalLink) and Path(link.filename).name != link.filename:
-        raise InputError(f"leads out of its folder, to {link.filename}", file=path, field=place)
+    if isinstance(link, h5py.ExternalLink):
+        _check_beside(path, link.filename, place)
     found = file.get(place)
     if not isinstance(found, h5py.Dataset):
         raise InputError("the dataset is missing", file=path, field=place)
     check_frames(found.shape, found.dtype, str(path))
-    return found.shape[0], ((int(found.shape[1]), int(found.shape[2])), found.dtype)
+    for source in found.virtual_sources() if found.is_virtual else []:
+        if source.file_name != ".":
+            _check_beside(Path(found.file.filename), source.file_name, place)
+    return (int(found.shape[1]), int(found.shape[2])), found.dtype
+
+
+def _check_beside(path: Path, name: str, place: str) -> None:
+    """Refuse a file that is not in the folder of the one that names it: HDF5 itself reads zeros in its stead."""
+    if Path(name).name != name:
+        raise InputError(f"leads out of its folder, to {name}", file=path, field=place)
+    if "%" not in name and not path.with_name(name).is_file():
+        raise InputError(f"its frames are in {name}, which is missing", file=path, field=place)
+
+
+def _unwritten(dataset: h5py.Dataset) -> Bool[np.ndarray, " frame"]:
+    """Frames for which there is room in a dataset, but which were never written: HDF5 reads zeros in their stead."""
+    count = len(dataset)
+    if dataset.is_virtual or dataset.chunks is None:
+        return np.full(count, not dataset.is_virtual and not dataset.id.get_storage_size())
+    pieces = [-(-length // of) for length, of in zip(dataset.shape, dataset.chunks, strict=True)]
+    if dataset.id.get_num_chunks() == math.prod(pieces):
+        return np.zeros(count, bool)
+    firsts: list[int] = []
+    dataset.id.chunk_iter(lambda chunk: firsts.append(chunk.chunk_offset[0]))
+    held = np.bincount(np.array(firsts, int) // dataset.chunks[0], minlength=pieces[0])
+    return np.repeat(held < math.prod(pieces[1:]), dataset.chunks[0])[:count]
 
 
 def _read(path: Path, place: str, starts: range) -> Iterator[Chunk]:

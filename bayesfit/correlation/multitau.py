@@ -27,7 +27,7 @@ from bayesfit.geometry.bins import Partition
 Flatten = Literal["static_bins", "dynamic_bins"]
 MOST_PER_LEVEL = 512
 FEW = 0.02  # photons in a pixel and frame, up to which only they are looked at
-ENOUGH = 0.5  # of the frames must be usable
+ENOUGH, FEWEST_FRAMES = 0.5, 2  # of the frames, and frames, must be usable
 EVERY, SELDOM = 10.0, 20.0  # the sums are kept after so many seconds, and so many times as long as that takes
 
 
@@ -102,20 +102,44 @@ def multitau(
     for chunk in frames.chunks(first):
         work = work or _begin(chunk, partition, settings)
         size = chunk.frames if isinstance(chunk, Photons) else len(chunk)
-        good = np.ones(size, bool) if masks.frames is None else masks.frames[number : number + size]
-        if len(good) != size:
-            raise InputError(f"has {number + len(good)} entries, fewer than there are frames", field="frame_mask")
-        work.sums.take(work.prepared(chunk), good)
+        work.sums.take(work.prepared(chunk), _good(frames, masks, number, size))
         number += size
         report(_progress(number, frames.count, started))
         work.keep(record, heeded().asked)
-    if work is None or (sums := work.sums.finish()).frames < max(2, ENOUGH * number):
-        problem = f"only {sums.frames if work else 0} of {number} can be used: pixels of the others hold no numbers"
+    notes = _notes(frames, work, partition) if work else []
+    if work is None or number < FEWEST_FRAMES:
+        problem = f"there are {number}, and pairs need {FEWEST_FRAMES} or more"
+        raise InputError(problem, file=frames.file, field="frames")
+    if (sums := work.sums.finish()).frames < max(FEWEST_FRAMES, ENOUGH * number):
+        problem = "; ".join([f"only {sums.frames} of {number} can be used", *notes])
         raise InputError(problem, file=frames.file, field="frames", remedy="Mask bad pixels with pixel_mask")
-    notes = [f"{work.dead.sum()} pixels that hold no numbers were left out"] if work.dead.any() else []
-    if work.sums.spoilt:
-        notes.append(f"{work.sums.spoilt} of {number} frames were left out: some pixel is saturated or no number")
     return _correlated(sums, work.blocks, partition, settings, tuple(notes))
+
+
+def _good(frames: Frames, masks: Masks, number: int, size: int) -> Bool[np.ndarray, " frame"]:
+    """Which of so many frames, from a number on, are good."""
+    good = np.ones(size, bool) if masks.frames is None else masks.frames[number : number + size]
+    if len(good) != size:
+        raise InputError(f"has {number + len(good)} entries, fewer than there are frames", field="frame_mask")
+    return good if frames.missing is None else good & ~frames.missing[number : number + size]
+
+
+def _notes(frames: Frames, work: Work, partition: Partition) -> list[str]:
+    """What was left out, and why."""
+    sums, notes = work.sums, []
+    if work.dead.any():
+        notes.append(f"{work.dead.sum()} pixels that hold no numbers were left out")
+    if frames.missing is not None and frames.missing.any():
+        first, many = int(np.argmax(frames.missing)), frames.missing.sum()
+        notes.append(f"{many} of {sums.frames} frames are missing in the file, the first of them frame {first}")
+    if sums.spoilt:
+        frame, pixel = sums.first_spoilt
+        place = divmod(pixel, partition.mask.shape[1])
+        where = f"first in frame {frame}, pixel {place}, bin {partition.dynamic.roi_map[place] - 1}"
+        notes.append(
+            f"{sums.spoilt} of {sums.frames} frames were left out: some pixel is saturated or no number, {where}"
+        )
+    return notes
 
 
 @dataclass
@@ -169,6 +193,8 @@ def _work(partition: Partition, settings: Settings, few: bool, dead: Bool[np.nda
     """The work at its beginning."""
     blocks, per_level = blocks_of(partition, ~dead), settings.delays_per_level
     if not blocks.pixels.size:
+        if blocks_of(partition, np.ones_like(dead)).pixels.size:
+            raise InputError("no pixel of any bin holds a number of photons", field="frames")
         raise InputError("it leaves no pixel of any bin", field="pixel_mask")
     products = Sparse(blocks, per_level) if few else Dense(blocks, per_level, get_backend(settings.backend, auto=NUMPY))
     sums = FrameSums(blocks, products, per_level, settings.normalise == "frame")

@@ -18,19 +18,21 @@ import numpy as np
 from jaxtyping import Int, UInt
 
 from bayesfit.compute.errors import InputError
-from bayesfit.correlation.frames import Frames, frames_of
+from bayesfit.correlation.frames import PHOTON_FRAMES, Frames, check_inside
 from bayesfit.correlation.photons import Photons
 
 WORD, LOOKED_AT = 8, 4096  # bytes of a word of Rigaku's; words by which a file is recognised
 HEADER, SPARSE = 1024, 6
 AT_A_TIME = 1024  # frames of IMM
+FRAME, MOSTLY, FULL = 40, 0.9, 2**12 - 1  # of Rigaku's: its bits, words that look so, a counter that may have overflown
 
 
-def is_rigaku(path: Path, pixels: int) -> bool:
-    """Whether the first words are photons on so many pixels, ordered by frame."""
+def is_rigaku(path: Path) -> bool:
+    """Whether the first words are photons, but for a few ordered by frame."""
     words = np.fromfile(path, "<u8", LOOKED_AT)
-    frame, pixel, number = _unpacked(words)
-    return bool(words.size and np.all(np.diff(frame) >= 0) and np.all(number > 0) and pixel.max() < pixels)
+    frame, _, number = _unpacked(words)
+    ordered = np.count_nonzero(np.diff(frame) >= 0) >= MOSTLY * (words.size - 1)
+    return bool(words.size and ordered and np.count_nonzero(number) >= MOSTLY * words.size)
 
 
 def rigaku_frames(path: Path, shape: tuple[int, int]) -> Frames:
@@ -41,16 +43,39 @@ def rigaku_frames(path: Path, shape: tuple[int, int]) -> Frames:
     """
     if path.stat().st_size % WORD:
         raise InputError("ends in the middle of a photon", file=path, remedy="Copy it again")
-    frame, pixel, number = _unpacked(np.memmap(path, "<u8", "r"))
-    if np.any(np.diff(frame) < 0):
-        raise InputError(f"photon {int(np.argmax(np.diff(frame) < 0)) + 1} is of an earlier frame", file=path)
-    return frames_of(Photons(int(frame[-1]) + 1, frame, pixel, number), shape, str(path))
+    words = np.memmap(path, "<u8", "r")
+    count = int(words[-1] >> FRAME) + 1
+
+    def chunks(start: int) -> Iterator[Photons]:
+        place = int(np.searchsorted(words, np.uint64(start << FRAME)))
+        for first in range(start, count, PHOTON_FRAMES):
+            end = min(first + PHOTON_FRAMES, count)
+            after = words.size if end == count else int(np.searchsorted(words, np.uint64(end << FRAME)))
+            frame, pixel, number = _unpacked(words[place:after])
+            _check_ordered(frame, (first, end), place, path)
+            found = Photons(end - first, frame - first, pixel, number)
+            check_inside(found, first, shape, str(path))
+            yield found
+            place = after
+
+    return Frames(shape, count, chunks, str(path))
+
+
+def _check_ordered(frame: Int[np.ndarray, " event"], ends: tuple[int, int], before: int, path: Path) -> None:
+    """Refuse photons of other frames than those from one to another, or not in their order; so many come before."""
+    wrong = (frame < ends[0]) | (frame >= ends[1])
+    wrong[1:] |= frame[1:] < frame[:-1]
+    if wrong.any():
+        place = int(np.argmax(wrong))
+        problem = f"photon {before + place} is of frame {frame[place]}, out of order"
+        raise InputError(problem, file=path, field="frames", remedy="Copy it again")
 
 
 def _unpacked(words: UInt[np.ndarray, " event"]) -> tuple[Int[np.ndarray, " event"], ...]:
-    """Frame, pixel and count."""
-    fields = words >> 40, (words >> 16) & (2**21 - 1), words & (2**12 - 1)
-    return fields[0].astype(np.int64), fields[1].astype(np.int64), fields[2].astype(np.int16)
+    """Frame, pixel and count, which is -1 where the counter is full."""
+    fields = words >> FRAME, (words >> 16) & (2**21 - 1), words & FULL
+    count = fields[2].astype(np.int16)
+    return fields[0].astype(np.int64), fields[1].astype(np.int64), np.where(count == FULL, np.int16(-1), count)
 
 
 def is_imm(start: bytes) -> bool:
@@ -77,7 +102,9 @@ def imm_frames(path: Path) -> Frames:
             for first in range(start, len(places), AT_A_TIME):
                 own = range(first, min(first + AT_A_TIME, len(places)))
                 if compression == SPARSE:
-                    yield _photons([_of_frame(content, places[n], entries[n]) for n in own])
+                    found = _photons([_of_frame(content, places[n], entries[n]) for n in own])
+                    check_inside(found, first, (rows, columns), str(path))
+                    yield found
                 else:
                     kind = np.dtype(f"<u{size}")
                     yield np.stack([np.frombuffer(content, kind, rows * columns, places[n]) for n in own])

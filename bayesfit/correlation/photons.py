@@ -20,6 +20,14 @@ class Photons(NamedTuple):
     number: Num[np.ndarray, " event"]
 
 
+def of_frame(frames: Chunk | Photons, number: int) -> Num[np.ndarray, " pixel"] | Photons:
+    """One of the frames."""
+    if not isinstance(frames, Photons):
+        return frames[number]
+    own = frames.frame == number
+    return Photons(1, frames.frame[own], frames.pixel[own], frames.number[own])
+
+
 def photons_of(frames: Chunk | Photons) -> Photons:
     """The photons of whole frames."""
     if isinstance(frames, Photons):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 
 from bayesfit.correlation import compiled
 from bayesfit.correlation.blocks import Blocks
@@ -29,11 +29,13 @@ class Sparse:
     def unusable(self, photons: Photons) -> Bool[np.ndarray, " frame"]:
         """The frames in which a pixel of some block holds no number of photons."""
         found = np.zeros(photons.frames, bool)
-        bad = photons.number < 0
-        if np.issubdtype(photons.number.dtype, np.integer):
-            bad |= photons.number == np.iinfo(photons.number.dtype).max
+        bad = _no_number(photons.number)
         found[photons.frame[bad & (self.block[photons.pixel] >= 0)]] = True
         return found
+
+    def fault(self, photons: Photons) -> int:
+        """The first used pixel of the photons of a frame that holds no number of photons."""
+        return int(photons.pixel[_no_number(photons.number) & (self.block[photons.pixel] >= 0)].min())
 
     def take(
         self, photons: Photons, whole: Bool[np.ndarray, " frame"]
@@ -83,6 +85,13 @@ class Sparse:
     def finish(self) -> Float[np.ndarray, "block tau"]:
         """The products, when all frames have been taken in."""
         return np.concatenate([level.products for level in self.levels], axis=1)
+
+
+def _no_number(number: Num[np.ndarray, " event"]) -> Bool[np.ndarray, " event"]:
+    """Where it is negative, not finite, or the largest of its type."""
+    if np.issubdtype(number.dtype, np.integer):
+        return (number < 0) | (number == np.iinfo(number.dtype).max)
+    return ~(np.isfinite(number) & (number >= 0))
 
 
 class Events(NamedTuple):

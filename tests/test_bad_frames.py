@@ -1,0 +1,118 @@
+"""Bad frames: every row of `bad_frames` is made, given to Python and to the command line, and gets what it must."""
+
+import h5py
+import numpy as np
+import pytest
+from bad_frames import DARK, LEFT_OUT, REFUSED, REFUSED_FILES, words
+from in_process import bayesfit as cli
+from raw_frames import BINS, FRAMES, SHAPE, imm
+
+import bayesfit
+from bayesfit.geometry import save_partition
+
+NUMBERS = "g2", "g2_cov", "pairs_seen", "pairs_expected", "counts", "pixels"
+
+
+def correlated(frames, **how):
+    return bayesfit.correlate(frames, **{"partition": BINS, "frame_time": 1.0, "backend": "numpy"} | how)
+
+
+def same(found, expected):
+    for name in NUMBERS:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-12, atol=1e-18)
+
+
+def refusal(frames, **how):
+    with pytest.raises(bayesfit.BayesfitError) as caught:
+        correlated(frames, **how)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_what_cannot_be_used_is_left_out_and_counted(name):
+    row = LEFT_OUT[name]
+    found = correlated(row.frames)
+    assert row.note in found.attrs["notes"]
+    good, pixels = np.ones(FRAMES, bool), np.ones(SHAPE, bool)
+    good[row.without] = False
+    if row.pixel:
+        pixels[row.pixel] = False
+    same(found, correlated(DARK, frame_mask=good, pixel_mask=pixels))
+    assert found.attrs["frames"] == good.sum()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_are_no_frames_is_refused_in_one_line(name):
+    frames, how, part = REFUSED[name]
+    assert part in refusal(frames, **how)
+
+
+@pytest.mark.parametrize("name", REFUSED_FILES)
+def test_files_that_are_damaged_or_of_something_else_are_refused(name, tmp_path):
+    make, part = REFUSED_FILES[name]
+    path = tmp_path / "raw"
+    if isinstance(make, bytes):
+        path.write_bytes(make)
+    else:
+        make(path)
+    save_partition(BINS, tmp_path / "qmap.hdf")
+    line = refusal(path, frame_time=None if "frame time" in name else 1.0)
+    assert part in line
+    assert line.startswith(str(path))
+    given = [] if "frame time" in name else ["--frame-time", "1"]
+    said = cli("correlate", path, tmp_path / "qmap.hdf", "-o", tmp_path / "found.hdf", *given)
+    assert (said.code, said.err.strip()) == (1, f"error: {line}")
+    assert not (tmp_path / "found.hdf").exists()
+
+
+def test_full_counters_of_photon_files_count_as_saturated(tmp_path):
+    (tmp_path / "rigaku").write_bytes(words(lambda found: np.bitwise_or(found[:1], 2**12 - 1, out=found[:1])))
+    saturated = DARK.copy()
+    saturated[0].flat[np.flatnonzero(DARK[0])[0]] = 2**16 - 1
+    (tmp_path / "imm").write_bytes(imm(saturated))
+    good = np.arange(FRAMES) > 0
+    for name in ("rigaku", "imm"):
+        found = correlated(tmp_path / name)
+        assert "1 of 333 frames were left out: some pixel is saturated or no number" in found.attrs["notes"]
+        same(found, correlated(DARK, frame_mask=good))
+
+
+@pytest.mark.parametrize("width", [30, 15], ids=["whole frames", "parts of frames"])
+def test_frames_that_were_never_written_are_missing(tmp_path, width):
+    with h5py.File(tmp_path / "raw.h5", "w") as file:
+        room = file.create_dataset("entry/data/data", DARK.shape, "u2", chunks=(10, 24, width))
+        room[:50], room[60:200] = DARK[:50], DARK[60:200]
+        room[200:210, :, :15] = DARK[200:210, :, :15]
+    written = np.arange(FRAMES) < (210 if width == 30 else 200)
+    written[50:60] = False
+    found = correlated(tmp_path / "raw.h5")
+    assert (
+        f"{(~written).sum()} of 333 frames are missing in the file, the first of them frame 50" in found.attrs["notes"]
+    )
+    wanted = DARK.copy()
+    wanted[200:210, :, 15:] = 0
+    same(found, correlated(wanted, frame_mask=written))
+
+
+def test_a_bin_without_usable_pixels_harms_no_other():
+    found = correlated(DARK, pixel_mask=BINS.dynamic.roi_map != 2)
+    expected = correlated(DARK)
+    np.testing.assert_array_equal(found.g2[[0, 2]], expected.g2[[0, 2]])
+    assert not found.valid[1].any()
+
+
+def test_q_maps_that_contradict_themselves_are_refused(tmp_path):
+    for name, change, part in (
+        ("dynamic_roi_map", lambda roi: np.where(roi == 2, 0, roi), "its numbers are not 1 to 3"),
+        ("dynamic_roi_map", lambda roi: roi[1:], "shape (23, 30) differs"),
+        ("dynamic_index_mapping", lambda mapping: mapping + 1, "names place 3 of 3 x 1"),
+    ):
+        path = save_partition(BINS, tmp_path / "qmap.hdf")
+        with h5py.File(path, "a") as file:
+            changed = change(file[f"qmap/{name}"][()])
+            del file[f"qmap/{name}"]
+            file[f"qmap/{name}"] = changed
+        line = refusal(DARK, partition=path)
+        assert part in line
+        assert line.startswith(f"{path}: ")
