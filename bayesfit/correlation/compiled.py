@@ -52,6 +52,30 @@ def gather(
 
 
 @njit(nogil=True, cache=True)
+def bin_products(sums: np.ndarray, edges: np.ndarray, first: int, window: int, found: np.ndarray) -> None:
+    """Add to `found` (delay, block) the third of what `lag_products.of_means` gives, for sums over blocks (frame,
+    block), the `edges` of whose static bins are given."""
+    frames = sums.shape[0]
+    whole, partner = np.empty(frames), np.empty((window + 1 - first, frames))
+    for each in range(edges.size - 1):
+        low, high = edges[each], edges[each + 1]
+        for frame in range(frames):
+            whole[frame] = sums[frame, low:high].sum()
+        partner[:] = 0
+        for delay in range(first, window + 1):
+            for late in range(window, frames):
+                partner[delay - first, late - delay] += whole[late]
+                partner[delay - first, late] += whole[late - delay]
+        for frame in range(frames):
+            if whole[frame] == 0:
+                continue
+            for delay in range(window + 1 - first):
+                factor = partner[delay, frame]
+                for block in range(low, high):
+                    found[delay, block] += factor * sums[frame, block]
+
+
+@njit(nogil=True, cache=True)
 def order_by_pixel(pixel: np.ndarray, pixels: int) -> np.ndarray:
     """The order in which photons come when sorted by pixel, and otherwise as they are."""
     place = np.zeros(pixels + 1, np.int64)

@@ -57,14 +57,14 @@ def of_means(starts: Int[np.ndarray, " bin"] | None, first: int, window: int) ->
     """
 
     def multiply(sums: Float[np.ndarray, "frame block"]) -> Float[np.ndarray, "4 block delay"]:
-        late = np.arange(window, len(sums))
-        early = late - np.arange(first, window + 1)[:, None]
-        found = np.zeros((4, len(early), sums.shape[1]))
-        partner = np.zeros((len(early), len(sums)))
-        np.put_along_axis(partner, early, sums[late, -1][None, :], axis=1)
-        found[0] = partner @ sums
-        found[1] = sums[early, -1] @ sums[late]
-        if starts is not None:
+        found = np.zeros((4, window + 1 - first, sums.shape[1]))
+        found[:2] = _with_frames(sums, first, window)
+        if starts is not None and compiled.available:
+            compiled.bin_products(sums, np.append(starts, sums.shape[1]), first, window, found[2])
+            compiled.lag_products(sums, first, window, found[3])
+        elif starts is not None:
+            late = np.arange(window, len(sums))
+            early = late - np.arange(first, window + 1)[:, None]
             size = np.diff(starts, append=sums.shape[1])
             whole = np.repeat(np.add.reduceat(sums, starts, axis=1), size, axis=1)
             found[2] = np.einsum("dtb,tb->db", sums[early], whole[late])
@@ -73,3 +73,15 @@ def of_means(starts: Int[np.ndarray, " bin"] | None, first: int, window: int) ->
         return np.moveaxis(found, 1, 2)
 
     return multiply
+
+
+def _with_frames(sums: Float[np.ndarray, "frame block"], first: int, window: int) -> Float[np.ndarray, "2 delay block"]:
+    """The first two of what `of_means` gives: where no frame is missing, by what each delay adds and takes away."""
+    weight, late = sums[:, -1], sums[window:].sum(axis=0)
+    if np.all(weight == weight[0]):
+        early = late + np.cumsum(sums[:window][::-1] - sums[-window:][::-1], axis=0)[first - 1 :]
+        return weight[0] * np.stack([early, np.broadcast_to(late, early.shape)])
+    places = np.arange(window, len(sums)) - np.arange(first, window + 1)[:, None]
+    partner = np.zeros((len(places), len(sums)))
+    np.put_along_axis(partner, places, weight[window:][None, :], axis=1)
+    return np.stack([partner @ sums, weight[places] @ sums[window:]])
