@@ -1,6 +1,6 @@
 """From photons in frames to D: how often 95 % and 50 % intervals hold the true one.
 
-`uv run python benchmarks/frames_coverage.py [--pixels 64] [--sets 100]`
+`uv run python benchmarks/frames_coverage.py [--pixels 64] [--sets 100] [--frames 1024]`
 
 Each set is a series of frames of four bins, in which every pixel sees speckles of its own (see `speckle.py`) that decay
 with D q^2, and Poisson photons. It is correlated, and one D is fitted through all bins.
@@ -19,7 +19,7 @@ from bayesfit.geometry import Bins, Partition
 
 D, FRAME_TIME = 2e4, 1e-3  # angstrom^2/s, s
 Q = np.sqrt(np.array([5.0, 10.0, 20.0, 40.0]) / D)  # 1/angstrom, of rates in 1/s
-CONTRAST, COUNTS, FRAMES = 0.25, 0.2, 1024
+CONTRAST, COUNTS = 0.25, 0.2
 
 
 def bins_of(pixels: int) -> Partition:
@@ -29,19 +29,19 @@ def bins_of(pixels: int) -> Partition:
     return Partition(np.ones(roi_map.shape, bool), bins, bins)
 
 
-def frames_of(pixels: int, rng: np.random.Generator) -> np.ndarray:
+def frames_of(pixels: int, frames: int, rng: np.random.Generator) -> np.ndarray:
     """Photons (frame, bin, pixel)."""
-    seen = np.empty((FRAMES, Q.size, pixels), np.uint8)
+    seen = np.empty((frames, Q.size, pixels), np.uint8)
     for place, q in enumerate(Q):
-        amplitudes, _ = spectrum(D * q**2 * FRAME_TIME, 1.0, FRAMES)
-        intensity = intensities(amplitudes, mode_weights(CONTRAST), pixels, FRAMES, rng)
+        amplitudes, _ = spectrum(D * q**2 * FRAME_TIME, 1.0, frames)
+        intensity = intensities(amplitudes, mode_weights(CONTRAST), pixels, frames, rng)
         seen[:, place] = rng.poisson(COUNTS * intensity).T
     return seen
 
 
-def draws_of(pixels: int, seed: int) -> tuple[np.ndarray, str]:
+def draws_of(pixels: int, count: int, seed: int) -> tuple[np.ndarray, str]:
     """Draws of D, and the verdicts of the bins."""
-    frames = frames_of(pixels, np.random.default_rng([pixels, seed]))
+    frames = frames_of(pixels, count, np.random.default_rng([pixels, seed]))
     data = bayesfit.correlate(frames, bins_of(pixels), frame_time=FRAME_TIME, backend="numpy")
     result = bayesfit.fit(data, "single_exponential", across={"rate": "diffusion"}, seed=seed)
     return result["posterior"].D.values.ravel(), ",".join(sorted(set(result["diagnostics"].verdict.values.tolist())))
@@ -51,10 +51,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pixels", type=int, default=64)
     parser.add_argument("--sets", type=int, default=100)
+    parser.add_argument("--frames", type=int, default=1024)
     given = parser.parse_args()
     ranks, z, widths, verdicts, started = [], [], [], {}, time.monotonic()
     for seed in range(given.sets):
-        draws, verdict = draws_of(given.pixels, seed)
+        draws, verdict = draws_of(given.pixels, given.frames, seed)
         ranks.append((draws < D).mean())
         z.append((draws.mean() - D) / draws.std())
         widths.append(draws.std() / D)
@@ -63,8 +64,8 @@ def main() -> None:
         held = ", ".join(f"{(off <= level / 2).sum()} in {level:.0%}" for level in (0.95, 0.5))
         if seed % 10 == 9 or seed + 1 == given.sets:
             print(
-                f"{given.pixels} pixels a bin, {seed + 1} sets: {held}; z {np.mean(z):+.2f} +- {np.std(z):.2f}; "
-                f"sd of D {np.mean(widths):.1%}; verdicts {verdicts}; {time.monotonic() - started:.0f} s",
+                f"{given.pixels} pixels a bin, {given.frames} frames, {seed + 1} sets: {held}; "
+                f"z {np.mean(z):+.2f} +- {np.std(z):.2f}; sd of D {np.mean(widths):.1%}; verdicts {verdicts}; {time.monotonic() - started:.0f} s",
                 flush=True,
             )
 
