@@ -55,7 +55,8 @@ def by_scikit_beam(frames: np.ndarray, bins: Partition) -> tuple[np.ndarray, np.
 
     levels = int(np.log2(len(frames) / (2 * DPL))) + 1
     g2, lags = multi_tau_auto_corr(levels, 2 * DPL, bins.dynamic.roi_map, frames)
-    return np.asarray(lags), g2.T
+    of_coarser_sums = np.isin(lags, 2 * DPL * 2 ** np.arange(levels))  # than ours at the same delay
+    return np.asarray(lags)[~of_coarser_sums], g2.T[:, ~of_coarser_sums]
 
 
 def by_boost_corr(frames: np.ndarray, bins: Partition) -> tuple[np.ndarray, np.ndarray]:

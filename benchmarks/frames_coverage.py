@@ -63,11 +63,10 @@ def main() -> None:
         off = np.abs(np.array(ranks) - 0.5)
         held = ", ".join(f"{(off <= level / 2).sum()} in {level:.0%}" for level in (0.95, 0.5))
         if seed % 10 == 9 or seed + 1 == given.sets:
-            print(
-                f"{given.pixels} pixels a bin, {given.frames} frames, {seed + 1} sets: {held}; "
-                f"z {np.mean(z):+.2f} +- {np.std(z):.2f}; sd of D {np.mean(widths):.1%}; verdicts {verdicts}; {time.monotonic() - started:.0f} s",
-                flush=True,
-            )
+            errors = f"z {np.mean(z):+.2f} +- {np.std(z):.2f}; sd of D {np.mean(widths):.1%}"
+            series = f"{given.pixels} pixels a bin, {given.frames} frames, {seed + 1} sets"
+            took = f"{time.monotonic() - started:.0f} s"
+            print(f"{series}: {held}; {errors}; verdicts {verdicts}; {took}", flush=True)
 
 
 if __name__ == "__main__":
