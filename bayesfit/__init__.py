@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bayesfit import geometry as geometry
+    from bayesfit.api.calibrate import calibrate as calibrate
     from bayesfit.api.compare import compare as compare
     from bayesfit.api.correlate import correlate as correlate
     from bayesfit.api.fit import fit as fit
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "average": "data.average",
+    "calibrate": "api.calibrate",
     "checkpoint": "compute.journal",
     "compare": "api.compare",
     "correlate": "api.correlate",

@@ -59,7 +59,7 @@ class QMap:
     @cached_property
     def q(self) -> Any:
         """The length of the wave vector [1/angstrom]."""
-        return self._computed(_q)
+        return self._computed(length_of_q)
 
     @cached_property
     def phi(self) -> Any:
@@ -139,7 +139,7 @@ def _compiled(backend: BackendProtocol, quantity: Quantity) -> Callable[..., Any
     return backend.jit(compute, static=("shape",))
 
 
-def _q(at: Pixels) -> Any:
+def length_of_q(at: Pixels) -> Any:
     across = at.x * at.x + at.y * at.y
     return at.k * at.xp.sqrt(2.0 * across / (at.away * (at.away + at.z)))
 
