@@ -31,7 +31,7 @@ DESCRIBED = {
     "g2_err": {"units": "1", "long_name": "stated standard error of g2"},
     "valid": {"long_name": "the point is data and is used"},
 }
-UNITS = {"q": {"units": "1/angstrom"}, "phi": {"units": "degree"}}
+UNITS = {"q": {"units": "1/angstrom"}, "phi": {"units": "degree"}, "q_err": {"units": "1/angstrom"}}
 Array = np.ndarray
 
 
@@ -54,6 +54,7 @@ def curves(
     frames: Any = None,
     frames_summed: Any = None,
     repeats: Any = None,
+    q_err: Any = None,
     pipeline: str = "table",
     file: str | None = None,
     attrs: dict[str, str | float] | None = None,
@@ -76,9 +77,9 @@ def curves(
         frames_summed: frames summed at each delay (tau,); by default from the spacing of the delays.
         repeats: how many series the values are an average of; 1 by default. The time of a frame is the smallest spacing
             of the delays, or `attrs["frame_time"]` in s.
+        q_err: standard errors of `q` (q_bin,), all q being off together, for `bayesfit.law(..., q="uncertain")`.
         pipeline: name of the pipeline whose derived quantities `fit` adds ("" for none).
-        file: where the data come from, for messages.
-        attrs: more attributes, strings or numbers.
+        file: where the data come from, for messages. attrs: more attributes, strings or numbers.
 
     Returns:
         Dataset with dims (q_bin, tau): `g2`, `g2_err`, `valid` (True where the point is data and is used), counts of
@@ -94,7 +95,7 @@ def curves(
         >>> dict(data.sizes)
         {'q_bin': 1, 'tau': 20}
     """
-    notes, bins = list[str](), {"q": q, "phi": phi}
+    notes, bins = list[str](), {"q": q, "phi": phi} | ({} if q_err is None else {"q_err": q_err})
     x, values, errors = _points(tau, g2, g2_err, file, notes)
     _check_delays(x, delays, file)
     _check_shapes(x, values, errors, file)
@@ -264,10 +265,10 @@ def _per_bin(given: Any, bins: int, field: str, file: str | None) -> tuple[str, 
     array = np.atleast_1d(_real(given, field, file, []))
     if array.shape != (bins,):
         raise InputError(f"expected one value per bin, shape ({bins},), got {array.shape}", file=file, field=field)
-    bad = np.isinf(array) | ((array < 0) & (field == "q"))
+    bad = np.isinf(array) | ((array < 0) & (field != "phi"))
     if bad.any():
         index = int(np.argmax(bad))
-        remedy = "q is a length, in 1/angstrom; NaN where unknown" if field == "q" else "phi is an angle, in degree"
+        remedy = "phi is an angle, in degree" if field == "phi" else "It is in 1/angstrom; NaN where unknown"
         raise InputError(f"got {array[index]:g}", file=file, field=field, bin=index, remedy=remedy)
     return "q_bin", array, UNITS[field]
 
