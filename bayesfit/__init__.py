@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from bayesfit.backends.choice import reset_backend as reset_backend
     from bayesfit.backends.choice import set_backend as set_backend
     from bayesfit.backends.choice import use_backend as use_backend
+    from bayesfit.backends.devices import get_device as get_device
+    from bayesfit.backends.devices import list_devices as list_devices
+    from bayesfit.backends.devices import reset_device as reset_device
+    from bayesfit.backends.devices import set_device as set_device
     from bayesfit.compute.errors import BayesfitError as BayesfitError
     from bayesfit.compute.errors import InputError as InputError
     from bayesfit.compute.errors import ModelError as ModelError
@@ -80,6 +84,10 @@ _HOMES = {
     "reset_backend": "backends.choice",
     "set_backend": "backends.choice",
     "use_backend": "backends.choice",
+    "get_device": "backends.devices",
+    "list_devices": "backends.devices",
+    "reset_device": "backends.devices",
+    "set_device": "backends.devices",
     "set_cache": "compute.program_files",
     "fit": "api.fit",
     "fit_many": "api.fit_many",

@@ -63,12 +63,14 @@ def main() -> None:
         z.append([norm.ppf(np.clip(np.mean(draws[name] < truth[name]), 1e-3, 1 - 1e-3)) for name in names])
         verdicts.append(str(result["diagnostics"].verdict.values))
     z, errors, sds = map(np.array, (z, errors, sds))
-    print(f"{given.images} images of {image.sum()} photons, {(time.perf_counter() - started) / given.images:.1f} s each")
+    seconds = (time.perf_counter() - started) / given.images
+    print(f"{given.images} images of some {image.sum()} photons, {seconds:.1f} s each")
     print({name: verdicts.count(name) for name in sorted(set(verdicts))})
     for place, name in enumerate(names):
         held = [np.mean(np.abs(z[:, place]) < norm.ppf(0.5 + level / 2)) for level in (0.5, 0.95)]
         spread = f"rms error {np.sqrt(np.mean(errors[:, place] ** 2)):.3g}, sd {sds[:, place].mean():.3g}"
-        print(f"{name:8} {spread}, z {z[:, place].mean():+.2f} +- {z[:, place].std():.2f}, held {held[0]:.0%}, {held[1]:.0%}")
+        scores = f"z {z[:, place].mean():+.2f} +- {z[:, place].std():.2f}"
+        print(f"{name:8} {spread}, {scores}, held {held[0]:.0%}, {held[1]:.0%}")
     print(f"largest error of the centre {np.abs(errors[:, :2]).max():.3f} pixel")
 
 

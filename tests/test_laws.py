@@ -831,5 +831,5 @@ def test_curves_hold_errors_of_q():
     assert data.q_err.attrs["units"] == "1/angstrom"
     result = bayesfit.fit(data, "single_exponential", noise="stated", draws=100)
     assert result["posterior"].q_err.values == 1e-4
-    with pytest.raises(bayesfit.InputError, match="q_err.*bin 0: got -1"):
+    with pytest.raises(bayesfit.InputError, match=r"q_err.*bin 0: got -1"):
         bayesfit.curves(tau, g2, np.full(20, 0.01), q=[0.01], q_err=[-1])

@@ -52,8 +52,8 @@ def calibrate(
     """Posterior of where a detector stands, from the photons of an isotropic pattern.
 
     Args:
-        image: photons counted in each pixel (row, column), whole numbers: the sum of frames, not their mean. Pixels that
-            are negative, not finite, or the largest number of their type are left out.
+        image: photons counted in each pixel (row, column), whole numbers: the sum of frames, not their mean. Pixels
+            that are negative, not finite, or the largest number of their type are left out.
         detector: where it stands nominally. Priors are about this place and do not look at the image: `row` and
             `column` of the direct beam Normal with an sd of a tenth of the longer side, `distance` LogNormal with 5 %,
             and the tilts `rot1` and `rot2` Normal with 0.05 rad. Its wavelength and third rotation are taken to be
@@ -86,8 +86,9 @@ def calibrate(
     given = _given(priors or {}, free)
     known = _known(rings, symmetry)
     pattern = _pattern(counts, good, nominal, known, (q_range, knots, free))
+    numbers = _whole(draws, "draws", 4), _whole(chains, "chains", 1)
     with jax.enable_x64(True):
-        sampler = _sampler(pattern.profile, free, _frozen(given), _whole(draws, "draws", 4), _whole(chains, "chains", 1))
+        sampler = _sampler(pattern.profile, free, _frozen(given), *numbers)
         start = begun(pattern, sampler)
         return _result(pattern, sampler, start, _whole(seed, "seed", 0))
 

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bayesfit.backends.devices import get_device
+
 
 class JAXBackend:
     """Leaves the caller's configuration of JAX as it is: double precision is on only within its functions."""
@@ -26,7 +28,8 @@ class JAXBackend:
         """A JAX array, float64 where `value` is of numbers that are no integers."""
         array = np.asarray(value)
         with jax.enable_x64(True):
-            return jnp.asarray(array.astype(float) if np.issubdtype(array.dtype, np.floating) else array)
+            made = array.astype(float) if np.issubdtype(array.dtype, np.floating) else array
+            return jnp.asarray(made, device=get_device())
 
     def jit[F: Callable[..., Any]](self, function: F, static: tuple[str, ...] = ()) -> F:
         """The function compiled for each shape of its arguments, and each value of those that are static."""

@@ -10,7 +10,9 @@ import xarray as xr
 
 from bayesfit.compute.errors import InputError, ResultError, SettingsError
 
-Kind = Literal["curves", "fit", "series", "law", "calibration", "comparison", "dataset", "tree", "path", "list", "other"]
+Kind = Literal[
+    "curves", "fit", "series", "law", "calibration", "comparison", "dataset", "tree", "path", "list", "other"
+]
 WORDS: dict[Kind, str] = {
     "curves": "curves",
     "fit": "the result of a fit",

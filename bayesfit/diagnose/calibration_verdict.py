@@ -1,4 +1,4 @@
-"""The verdict on a calibration: have its chains converged, does the pattern fit, and do the photons narrow the priors?"""
+"""The verdict on a calibration: have its chains converged, does the pattern fit, do the photons narrow the priors?"""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def judge(
     """The verdict on draws of scalars, from draws of their `prior`, and photons counted and expected in `cells`."""
     r_hat, ess_bulk, ess_tail = worst(np.stack(list(samples.values())))
     chi2, used, p = fit_of(*cells)
-    misfit = f"chi2 {chi2:.0f} in {used} cells (p {p:.0g}): rings are uneven, of another shape, or no photons are counted"
+    misfit = (
+        f"chi2 {chi2:.0f} in {used} cells (p {p:.0g}): rings are uneven, of another shape, or no photons are counted"
+    )
     contractions = {name: contraction(samples[name], prior_quantiles(prior[name])) for name in samples}
     case = Case(
         r_hat=r_hat,
@@ -51,8 +53,8 @@ def judge(
 
 
 def fit_of(counts: Float[np.ndarray, " cell"], expected: Float[np.ndarray, " cell"]) -> tuple[float, int, float]:
-    """Pearson's chi-square of the cells that expect a photon or more, their number, and the p-value. Of a Poisson number
-    with mean m, a term has mean 1 and variance 2 + 1 / m."""
+    """Pearson's chi-square of the cells that expect a photon or more, their number, and the p-value. Of a Poisson
+    number with mean m, a term has mean 1 and variance 2 + 1 / m."""
     used = expected >= LEAST_EXPECTED
     terms = (counts[used] - expected[used]) ** 2 / expected[used]
     sd = np.sqrt(np.sum(2.0 + 1.0 / expected[used]))

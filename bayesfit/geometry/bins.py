@@ -24,8 +24,8 @@ class Bins:
 
     `roi_map` (row, column): the number of each pixel's bin, from 1; 0 where it has none. `q` (n_q,) [1/angstrom] and
     `phi` (n_phi,) [degree]: the centres of all rings and sectors. `index_mapping` (bin,): the place q * n_phi + phi of
-    each bin that has pixels; the others have no number. `q_err` (bin,) [1/angstrom]: standard errors of the bins' q, where
-    the detector was calibrated.
+    each bin that has pixels; the others have no number. `q_err` (bin,) [1/angstrom]: standard errors of the bins' q,
+    where the detector was calibrated.
     """
 
     roi_map: Int[np.ndarray, "row column"]

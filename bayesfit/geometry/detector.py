@@ -120,13 +120,14 @@ def from_calibration(result: xr.DataTree) -> Detector:
     """
     expect_result(result, "calibration", remedies={})
     stated = json.loads(result.attrs["detector"])
-    nominal = Detector(**{name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()})
-    posterior = result["posterior"]
+    named: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in stated.items()}
+    nominal = Detector(**named)
+    posterior = result["posterior"].dataset
     free = [number for number, name in enumerate(PLACE) if name in posterior]
-    draws = np.array([posterior[PLACE[number]].values.ravel() for number in free], float)
+    draws = np.stack([posterior[PLACE[number]].values.ravel() for number in free]).astype(np.float64)
     place, covariance = np.array(nominal.place), np.zeros((len(PLACE),) * 2)
     place[free], covariance[np.ix_(free, free)] = draws.mean(axis=1), np.cov(draws)
-    return nominal.placed(place, covariance)
+    return nominal.placed(place.tolist(), covariance)
 
 
 def rotation(angles: Sequence[Any], xp: Any = np) -> Any:

@@ -117,8 +117,8 @@ def _read(reader: Reader, prefix: str, mask: np.ndarray) -> Bins:
     if not np.array_equal(present[present != 0], np.arange(1, mapping.size + 1)):
         problem = f"its numbers are not 1 to {mapping.size}, as many as index_mapping names"
         raise InputError(problem, file=reader.path, field=f"{prefix}roi_map")
-    has_errors = missing_in(reader.path, (f"{prefix}q_err",)) is None
-    return Bins(roi_map, q, phi, mapping, reader.vector(f"{prefix}q_err") if has_errors else None)
+    q_err = reader.vector(f"{prefix}q_err") if reader.has(f"{prefix}q_err") else None
+    return Bins(roi_map, q, phi, mapping, q_err)
 
 
 def _check_nested(static: Bins, dynamic: Bins, path: Path) -> None:

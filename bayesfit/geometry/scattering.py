@@ -174,6 +174,7 @@ def _compiled(backend: BackendProtocol, quantity: Quantity) -> Callable[..., Any
 
 
 def length_of_q(at: Pixels) -> Any:
+    """The length of the wave vector [1/angstrom]."""
     across = at.x * at.x + at.y * at.y
     return at.k * at.xp.sqrt(2.0 * across / (at.away * (at.away + at.z)))
 

@@ -6,9 +6,9 @@ rings are known, at q_k,
     I(q) = b(q) + sum_k A_k v((q - q_k) / w_k),    w_k = w (q_k / q_1)^s,
     v(u) = m / (1 + u^2) + (1 - m) 2^(-u^2),
 
-over the nearest rings, with a background b whose logarithm is piecewise linear in log q, and half widths w_k at half the height; v is the
-pseudo-Voigt shape of Wertheim et al., Rev. Sci. Instrum. 45, 1369 (1974). If nothing but the symmetry is known, log I
-is a cubic spline in q.
+over the nearest rings, with a background b whose logarithm is piecewise linear in log q, and half widths w_k at half
+the height; v is the pseudo-Voigt shape of Wertheim et al., Rev. Sci. Instrum. 45, 1369 (1974). If nothing but the symmetry
+is known, log I is a cubic spline in q.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def spline(values: Float[Array, " knot"], x: Float[Array, " cell"]) -> Float[Arr
     first = jnp.clip(jnp.floor(place), 0, values.size - 4).astype(int)
     t = place - first
     weights = (1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3
-    return sum(weight * values[first + step] for step, weight in enumerate(weights)) / 6.0
+    return sum((weight * values[first + step] for step, weight in enumerate(weights)), jnp.zeros_like(t)) / 6.0
 
 
 def _sampled_logs(name: str, count: int) -> Float[Array, " count"]:

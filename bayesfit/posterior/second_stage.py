@@ -97,8 +97,8 @@ class SecondStage:
         return values
 
     def sampled(self, bins: Bins, q: OfQ, tau: Float[np.ndarray, " tau"]) -> tuple[str, ...]:
-        """The names of the law's sampled parameters, "scatter" and "q_shift" left out, after checking the law, the choices and the
-        number of bins; `q` begins with the q of the used bins.
+        """The names of the law's sampled parameters, "scatter" and "q_shift" left out, after checking the law, the
+        choices and the number of bins; `q` begins with the q of the used bins.
 
         Raises:
             SettingsError: the program fails or samples what it may not, or a choice names no parameter.

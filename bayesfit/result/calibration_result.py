@@ -72,8 +72,10 @@ def radial_group(
     edges = np.linspace(q[pixels > 0].min(), q[pixels > 0].max(), POINTS + 1)
     size, seen, wanted = (np.histogram(q, edges, weights=values)[0] for values in (pixels, counts, expected))
     held = size > 0
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    rates = {name: values[held] / size[held] for name, values in (("seen", seen), ("expected", wanted))}
     words = {"units": "photons per pixel"}
     return xr.Dataset(
-        {name: ("point", (values / np.maximum(size, 1))[held], words) for name, values in (("seen", seen), ("expected", wanted))},
-        {"q": ("point", (0.5 * (edges[1:] + edges[:-1]))[held], {"units": "1/angstrom"})},
+        {name: ("point", values, words) for name, values in rates.items()},
+        {"q": ("point", middle[held], {"units": "1/angstrom"})},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,6 +53,7 @@ def begun(pattern: Pattern, sampler: PatternSampler) -> Begun:
 def _ring_values(pattern: Pattern, here: Detector) -> tuple[Detector, Values]:
     """The detector at the distance at which the rings lie on the radial profile, and what they are like there."""
     scene = pattern.scene
+    assert isinstance(pattern.profile, Rings)
     found = rings_found(pattern, here, np.asarray(pattern.profile.knots(scene)))
     if "distance" in pattern.free:
         row, column, distance, *tilts = here.place
@@ -63,7 +65,7 @@ def _ring_values(pattern: Pattern, here: Detector) -> tuple[Detector, Values]:
 
 def _smooth_values(pattern: Pattern, here: Detector) -> tuple[Detector, Values]:
     """The detector as it is, and the logarithm of the radial profile about it at the spline's knots."""
-    middles = np.linspace(*pattern.scene.q_range, pattern.profile.count - 2)
+    middles = np.linspace(pattern.scene.q_range[0], pattern.scene.q_range[1], pattern.profile.count - 2)
     step = middles[1] - middles[0]
     counts, pixels = radial_profile(pattern, here, np.append(middles - step / 2, middles[-1] + step / 2))
     logs = _log((counts + FAINT) / np.maximum(pixels, 1.0))
@@ -80,7 +82,7 @@ def _edges(values: Values, scene: Scene, profile: Rings | Smooth) -> Float[np.nd
     steps = np.linspace(-WIDTHS, WIDTHS, 2 * WIDTHS * PER_WIDTH + 1)
     close = [ring + width * steps for ring, width in zip(scene.rings, widths, strict=True)]
     close = [line[(line > a) & (line < b)] for line, a, b in zip(close, knots[:-1], knots[1:], strict=True)]
-    apart = [np.linspace(a, b, BETWEEN, endpoint=False) for a, b in zip(knots[:-1], knots[1:], strict=True)]
+    apart = [np.linspace(a, b, BETWEEN, endpoint=False) for a, b in pairwise(knots)]
     return np.unique(np.concatenate([*close, *apart, knots[-1:]]))
 
 
