@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 import pytest
 from scipy.interpolate import BSpline
 
@@ -50,7 +51,7 @@ def test_cells_stand_for_their_pixels():
     inside = good & (q >= edges[0]) & (q < edges[-1])
     assert cells.counts.sum() == image[inside].sum()
     assert cells.pixels.sum() == inside.sum()
-    moved = np.array(NOMINAL.place) + [0.3, -0.2, 1e-3, 2e-3, 1e-3]
+    moved = np.add(NOMINAL.place, (0.3, -0.2, 1e-3, 2e-3, 1e-3))
     slope = q_at(moved, cells.row, cells.column, optics_of(NOMINAL)) - q_at(
         NOMINAL.place, cells.row, cells.column, optics_of(NOMINAL)
     )
@@ -66,8 +67,6 @@ def test_the_log_likelihood_is_that_of_poisson_numbers():
         values = {"row": 64.0, "column": 63.0, "distance": 0.401, "rot1": 0.001, "rot2": 0.002}
         values |= {"log_height": jnp.array([1.0, 0.5, 0.2]), "log_background": jnp.array([0.0, -0.5, -1.0, -1.5])}
         values |= {"width": 0.004, "broadening": 0.3, "mixing": 0.2}
-        import numpyro
-
         program = numpyro.handlers.seed(
             numpyro.handlers.substitute(program_of(Rings(3), Rings.places, {}), values), jax.random.PRNGKey(0)
         )

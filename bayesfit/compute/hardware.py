@@ -48,7 +48,8 @@ def start_jax(wanted: Hardware) -> None:
 def runs_already(cpu_devices: int) -> bool:
     """Whether JAX has started; if it has not, it will divide the processor into this many devices."""
     try:
-        jax.config.update("jax_num_cpu_devices", cpu_devices)
+        for count in (cpu_devices + 1, cpu_devices):  # JAX refuses a change alone
+            jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:
         return True
     return False

@@ -116,11 +116,13 @@ def partition(
 
 
 def _with_errors(made: list[Bins], qmap: QMap) -> list[Bins]:
-    """The bins with the errors of their q, by those of the pixels, which are off together."""
+    """The bins with the errors of their q: the relative ones of the mean q of their pixels, which are off together."""
     shifts = [np.asarray(ensure_numpy(shift)) for shift in qmap.q_shifts()]
     if not shifts:
         return made
-    return [replace(bins, q_err=np.sqrt(sum(bins.mean(shift) ** 2 for shift in shifts))) for bins in made]
+    q = ensure_numpy(qmap.q)
+    relative = [np.sqrt(sum(bins.mean(shift) ** 2 for shift in shifts)) / bins.mean(q) for bins in made]
+    return [replace(bins, q_err=bins.centers[0] * own) for bins, own in zip(made, relative, strict=True)]
 
 
 def _check_numbers(dynamic: tuple[int, int], static: tuple[int, int]) -> None:

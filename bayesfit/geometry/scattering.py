@@ -75,10 +75,9 @@ class QMap:
     @cached_property
     def q_err(self) -> Any:
         """The standard error of q by the covariance of a calibrated detector, 0 where it is exact [1/angstrom]."""
-        found = 0.0 * self.q
-        for shift in self.q_shifts():
-            found = found + shift * shift
-        return self.backend.xp.sqrt(found)
+        xp: Any = self.backend.xp
+        root = self.backend.jit(lambda none, shifts: xp.sqrt(sum((shift * shift for shift in shifts), none)))
+        return root(self.backend.jit(xp.zeros_like)(self.q), self.q_shifts())
 
     def q_shifts(self) -> list[Any]:
         """By how much q is off, one standard deviation along each independent direction of the covariance; modules
@@ -88,7 +87,8 @@ class QMap:
 
     def _difference(self, pair: tuple[tuple[Detector, Detector], ...]) -> Any:
         one, other = (QMap(tuple(side), self.incidence, self.backend) for side in zip(*pair, strict=True))
-        return 0.5 * (one.q - other.q)
+        halved: Any = self.backend.jit(lambda a, b: 0.5 * (a - b))
+        return halved(one.q, other.q)
 
     @cached_property
     def phi(self) -> Any:

@@ -7,8 +7,8 @@ rings are known, at q_k,
     v(u) = m / (1 + u^2) + (1 - m) 2^(-u^2),
 
 over the nearest rings, with a background b whose logarithm is piecewise linear in log q, and half widths w_k at half
-the height; v is the pseudo-Voigt shape of Wertheim et al., Rev. Sci. Instrum. 45, 1369 (1974). If nothing but the symmetry
-is known, log I is a cubic spline in q.
+the height; v is the pseudo-Voigt shape of Wertheim et al., Rev. Sci. Instrum. 45, 1369 (1974). If nothing but the
+symmetry is known, log I is a cubic spline in q.
 """
 
 from __future__ import annotations
