@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from bayesfit.modelling.registry import list_pipelines as list_pipelines
     from bayesfit.modelling.tables import read_table as read_table
     from bayesfit.posterior.prepare import numpyro_program as numpyro_program
+    from bayesfit.report.calibration_picture import plot_calibration as plot_calibration
     from bayesfit.report.check_pictures import plot_compare as plot_compare
     from bayesfit.report.check_pictures import plot_diagnostics as plot_diagnostics
     from bayesfit.report.curve_pictures import plot_curves as plot_curves
@@ -97,6 +98,7 @@ _HOMES = {
     "Parameter": "modelling.model",
     "Photons": "correlation.photons",
     "Pipeline": "modelling.pipeline",
+    "plot_calibration": "report.calibration_picture",
     "plot_compare": "report.check_pictures",
     "plot_curves": "report.curve_pictures",
     "plot_diagnostics": "report.check_pictures",

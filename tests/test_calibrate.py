@@ -117,6 +117,14 @@ def test_a_calibration_is_a_detector_with_its_covariance(found, tmp_path):
         bayesfit.law(found)
 
 
+def test_a_picture_shows_the_rings(found, tmp_path):
+    figure = bayesfit.plot_calibration(found, counted(), tmp_path / "rings.png")
+    assert (tmp_path / "rings.png").stat().st_size > 10_000
+    assert "row 66." in figure.axes[0].get_title()
+    with pytest.raises(bayesfit.InputError, match="image: shape"):
+        bayesfit.plot_calibration(found, np.ones((3, 3)))
+
+
 def test_symmetry_gives_the_centre():
     """Of a smooth pattern that nothing else is known of, with a beamstop."""
     true = NOMINAL.placed((70.2, 58.6, 0.4, 0.0, 0.0))
