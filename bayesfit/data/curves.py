@@ -95,7 +95,7 @@ def curves(
         >>> dict(data.sizes)
         {'q_bin': 1, 'tau': 20}
     """
-    notes, bins = list[str](), {"q": q, "phi": phi} | ({} if q_err is None else {"q_err": q_err})
+    notes, bins = list[str](), {"q": q, "phi": phi} | ({"q_err": q_err} if q_err is not None else {})
     x, values, errors = _points(tau, g2, g2_err, file, notes)
     _check_delays(x, delays, file)
     _check_shapes(x, values, errors, file)
@@ -109,8 +109,7 @@ def curves(
     data = data.assign_attrs({**own, "notes": "; ".join(notes), **(attrs or {})})
     numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
     data = with_numbers(data, {**numbers, "frames_summed": _in_order(frames_summed, order)})
-    if not _any_left(data):
-        raise _nothing_left(values, errors, file)
+    _check_left(data, file)
     return within(data, skip_first, tau_min, tau_max)
 
 
@@ -290,11 +289,12 @@ def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool) ->
     return causes
 
 
-def _nothing_left(g2: np.ndarray, g2_err: np.ndarray, file: str | None) -> InputError:
-    """Why no point is data, neither by its error nor as a number of pairs."""
-    if not np.isfinite(g2).any():
-        return InputError("every value is NaN or infinite", file=file, field="g2")
-    if not (g2_err > 0).any():
-        remedy = "Without errors, pass g2_err=None"
-        return InputError("no error is above zero", file=file, field="g2_err", remedy=remedy)
-    return InputError("no point of any bin can be used", file=file, field="g2")
+def _check_left(data: xr.Dataset, file: str | None) -> None:
+    """Refuse data of which no point can be used, neither by its error nor as a number of pairs."""
+    if _any_left(data):
+        return
+    if not np.isfinite(data.g2).any():
+        raise InputError("every value is NaN or infinite", file=file, field="g2")
+    if not (data.g2_err > 0).any():
+        raise InputError("no error is above zero", file=file, field="g2_err", remedy="Without errors, pass g2_err=None")
+    raise InputError("no point of any bin can be used", file=file, field="g2")
