@@ -73,7 +73,7 @@ def set_device(device: str = AUTO, *, memory_fraction: float | None = None, cpu_
 
     Example:
         >>> import bayesfit
-        >>> bayesfit.set_device("cpu").name
+        >>> bayesfit.set_device("cpu", cpu_devices=2).name
         'cpu:0'
         >>> bayesfit.reset_device()
     """
