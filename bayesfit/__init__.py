@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bayesfit import geometry as geometry
+    from bayesfit.api.calibrate import calibrate as calibrate
     from bayesfit.api.compare import compare as compare
     from bayesfit.api.correlate import correlate as correlate
     from bayesfit.api.fit import fit as fit
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from bayesfit.backends.choice import reset_backend as reset_backend
     from bayesfit.backends.choice import set_backend as set_backend
     from bayesfit.backends.choice import use_backend as use_backend
+    from bayesfit.backends.devices import get_device as get_device
+    from bayesfit.backends.devices import list_devices as list_devices
+    from bayesfit.backends.devices import reset_device as reset_device
+    from bayesfit.backends.devices import set_device as set_device
     from bayesfit.compute.errors import BayesfitError as BayesfitError
     from bayesfit.compute.errors import InputError as InputError
     from bayesfit.compute.errors import ModelError as ModelError
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
     from bayesfit.modelling.registry import list_pipelines as list_pipelines
     from bayesfit.modelling.tables import read_table as read_table
     from bayesfit.posterior.prepare import numpyro_program as numpyro_program
+    from bayesfit.report.calibration_picture import plot_calibration as plot_calibration
     from bayesfit.report.check_pictures import plot_compare as plot_compare
     from bayesfit.report.check_pictures import plot_diagnostics as plot_diagnostics
     from bayesfit.report.curve_pictures import plot_curves as plot_curves
@@ -62,6 +68,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "average": "data.average",
+    "calibrate": "api.calibrate",
     "checkpoint": "compute.journal",
     "compare": "api.compare",
     "correlate": "api.correlate",
@@ -78,6 +85,10 @@ _HOMES = {
     "reset_backend": "backends.choice",
     "set_backend": "backends.choice",
     "use_backend": "backends.choice",
+    "get_device": "backends.devices",
+    "list_devices": "backends.devices",
+    "reset_device": "backends.devices",
+    "set_device": "backends.devices",
     "set_cache": "compute.program_files",
     "fit": "api.fit",
     "fit_many": "api.fit_many",
@@ -87,6 +98,7 @@ _HOMES = {
     "Parameter": "modelling.model",
     "Photons": "correlation.photons",
     "Pipeline": "modelling.pipeline",
+    "plot_calibration": "report.calibration_picture",
     "plot_compare": "report.check_pictures",
     "plot_curves": "report.curve_pictures",
     "plot_diagnostics": "report.check_pictures",

@@ -26,6 +26,8 @@ OLDER = ("exchange/norm-0-g2", "exchange/norm-0-stderr", "exchange/tau")
 Arrays = dict[str, Any]
 PRIORS: Arrays = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
 
+Q_ERR = "xpcs/qmap/dynamic_q_err"  # in files that bayesfit has correlated, 1/angstrom
+
 
 def recognise(path: Path) -> str | None:
     current, older = missing_in(path, CURRENT), missing_in(path, OLDER)
@@ -59,6 +61,8 @@ def _current(reader: Reader) -> tuple[Arrays, list[str]]:
     said = {"tau_unit": f"frames of {frame:.6g} s", "q_unit": unit, "frame_time": frame}
     counting, note = _counting(reader, len(g2)) if stride == average == 1.0 else ({}, "")
     arrays = {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi}
+    if reader.has(Q_ERR) and reader.array(Q_ERR).shape == (len(g2),):
+        arrays["q_err"] = reader.vector(Q_ERR)
     return arrays | said | counting, [*notes, note]
 
 

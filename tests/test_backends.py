@@ -1,7 +1,11 @@
 """Backends: both behind one protocol, chosen by argument, context, process or environment."""
 
 import importlib.util
+import os
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -22,10 +26,13 @@ class Pair(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def unchosen(monkeypatch):
-    monkeypatch.delenv("BAYESFIT_BACKEND", raising=False)
+    for name in ("BACKEND", "DEVICE", "MEMORY_FRACTION"):
+        monkeypatch.delenv(f"BAYESFIT_{name}", raising=False)
     bayesfit.reset_backend()
+    bayesfit.reset_device()
     yield
     bayesfit.reset_backend()
+    bayesfit.reset_device()
 
 
 @pytest.mark.parametrize("name", BOTH)
@@ -113,3 +120,68 @@ def test_arrays_of_any_library_become_writable_copies():
         array[:] = 5
     assert ones.tolist() == [1, 1]
     assert found["a"][1][1] == "word"
+
+
+def test_masks_are_kept_and_numbers_stay_numbers():
+    given = {"masked": np.ma.masked_less(np.arange(3), 1), "number": np.float64(2.0)}
+    found = bayesfit.ensure_numpy(given)
+    assert found["masked"].mask.tolist() == [True, False, False]
+    assert type(found["number"]) is np.float64
+
+
+# ---- devices
+
+
+def test_devices_are_listed_and_chosen():
+    assert bayesfit.list_devices()[-1].name.startswith("cpu:")
+    assert bayesfit.get_device() is None
+    chosen = bayesfit.set_device("cpu")
+    assert chosen.name == "cpu:0"
+    assert bayesfit.get_device() == jax.local_devices(backend="cpu")[0]
+    assert bayesfit.get_backend("jax").asarray(1.0).devices() == {bayesfit.get_device()}
+    bayesfit.reset_device()
+    assert bayesfit.get_device() is None
+
+
+def test_without_a_gpu_it_warns_and_takes_the_processor(monkeypatch):
+    if any(not device.name.startswith("cpu") for device in bayesfit.list_devices()):
+        pytest.skip("there is a GPU")
+    monkeypatch.setenv("BAYESFIT_DEVICE", "gpu")
+    bayesfit.reset_device()
+    with pytest.warns(UserWarning, match="no GPU"):
+        assert bayesfit.get_backend("jax").asarray(1.0).devices() == {jax.local_devices(backend="cpu")[0]}
+    bayesfit.get_device()  # which is said once
+
+
+def test_memory_comes_too_late_once_jax_runs():
+    with pytest.warns(UserWarning, match="memory fraction 0.5: JAX runs already"):
+        bayesfit.set_device("cpu", memory_fraction=0.5)
+
+
+def test_impossible_devices_are_refused(monkeypatch):
+    with pytest.raises(bayesfit.SettingsError, match="there is no device 'tpu'"):
+        bayesfit.set_device("tpu")
+    with pytest.raises(bayesfit.SettingsError, match="memory_fraction: got 2"):
+        bayesfit.set_device(memory_fraction=2)
+    monkeypatch.setenv("BAYESFIT_MEMORY_FRACTION", "half")
+    with pytest.raises(bayesfit.SettingsError, match="BAYESFIT_MEMORY_FRACTION: got 'half'"):
+        bayesfit.get_backend("jax").asarray(1.0)
+
+
+def test_all_threads_have_one_device(monkeypatch):
+    monkeypatch.setenv("BAYESFIT_DEVICE", "cpu")
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: bayesfit.get_device(), range(64)))
+    assert found == {jax.local_devices(backend="cpu")[0]}
+
+
+def test_memory_is_chosen_before_jax_starts():
+    """In a process of its own, by the environment alone, and read when an array is first made."""
+    program = (
+        "import os, bayesfit; assert 'XLA_CLIENT_MEM_FRACTION' not in os.environ;"
+        "bayesfit.get_backend('jax').asarray(1.0); print(os.environ['XLA_CLIENT_MEM_FRACTION'])"
+    )
+    own = {"BAYESFIT_DEVICE": "cpu", "BAYESFIT_MEMORY_FRACTION": "0.25"}
+    clean = {name: value for name, value in os.environ.items() if "MEM_FRACTION" not in name}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=clean | own)
+    assert (done.stdout.strip(), done.stderr) == ("0.25", "")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bayesfit
-from bayesfit.geometry import Detector, from_poni, qmap
+from bayesfit.geometry import Detector, from_poni, partition, qmap
 
 FLAT = Detector((40, 60), (75e-6, 100e-6), 0.1, (12.25, 33.5), wavelength=1.1)
 TILTED = Detector((40, 60), (75e-6, 100e-6), 0.1, (12.25, 33.5), wavelength=1.1, rotations=(0.2, -0.3, 0.5))
@@ -128,3 +128,55 @@ def test_impossible_detectors_are_refused_by_name(field, value):
 def test_impossible_incidence_is_refused(incidence):
     with pytest.raises(bayesfit.SettingsError, match="incidence"):
         qmap(FLAT, incidence=incidence)
+
+
+@BOTH
+def test_modules_stand_one_below_the_other(backend):
+    other = Detector((20, 60), (75e-6, 100e-6), 0.1, (-30.0, 33.5), wavelength=1.1, rotations=(0.1, 0.0, 0.0))
+    found = qmap([FLAT, other], backend=backend)
+    for name in ("q", "phi", "two_theta"):
+        whole = bayesfit.ensure_numpy(getattr(found, name))
+        assert whole.shape == (60, 60)
+        for part, module in ((whole[:40], FLAT), (whole[40:], other)):
+            np.testing.assert_allclose(part, getattr(qmap(module, backend=backend), name), rtol=1e-14)
+    bins = partition(found, (3, 1))
+    assert bins.mask.shape == (60, 60)
+
+
+def test_modules_that_do_not_fit_are_refused():
+    narrow = Detector((20, 30), (75e-6, 100e-6), 0.1, (0, 0), wavelength=1.1)
+    with pytest.raises(bayesfit.SettingsError, match=r"detector: modules of \[30, 60\] columns"):
+        qmap([FLAT, narrow])
+    for wrong in ([], "detector"):
+        with pytest.raises(bayesfit.SettingsError, match="detector: got"):
+            qmap(wrong)
+
+
+def test_a_place_is_what_it_says():
+    """Beam centre, distance and tilts, there and back."""
+    moved = FLAT.placed(TILTED.place)
+    np.testing.assert_allclose(moved.normal, TILTED.normal, rtol=1e-12)
+    assert FLAT.placed(FLAT.place).normal == pytest.approx(FLAT.normal)
+
+
+@BOTH
+def test_errors_of_q_are_those_of_many_detectors(backend):
+    """Against the spread of q over detectors drawn from the covariance."""
+    draw = np.random.default_rng(1)
+    root = np.diag([0.3, 0.2, 2e-4, 1e-3, 2e-3]) @ (np.eye(5) + 0.3 * draw.standard_normal((5, 5)))
+    known = TILTED.placed(TILTED.place, root @ root.T)
+    places = np.array(TILTED.place) + draw.standard_normal((3000, 5)) @ root.T
+    maps = np.array([qmap(TILTED.placed(place), backend="numpy").q for place in places])
+    found = qmap(known, backend=backend)
+    np.testing.assert_allclose(found.q_err, maps.std(axis=0), rtol=0.06)
+    bins = partition(found, (2, 4)).dynamic
+    drawn = np.array([bins.mean(each) for each in maps])
+    np.testing.assert_allclose(bins.q_err / bins.centers[0], drawn.std(axis=0) / drawn.mean(axis=0), rtol=0.06)
+    assert partition(qmap(TILTED, backend=backend), (2, 4)).dynamic.q_err is None
+    assert not np.any(qmap(TILTED, backend=backend).q_err)
+
+
+def test_impossible_covariances_are_refused():
+    for wrong in (np.eye(4), -np.eye(5), np.arange(25.0).reshape(5, 5)):
+        with pytest.raises(bayesfit.SettingsError, match="covariance"):
+            TILTED.placed(TILTED.place, wrong)

@@ -781,3 +781,55 @@ def test_draws_that_no_density_describes_are_warned_of():
     result["posterior"]["rate"] = result["posterior"].rate.copy(data=rate)
     with pytest.warns(UserWarning, match="bin 3"):
         likelihoods(result, "rate", ("ok",))
+
+
+# ---- q with an error
+
+
+@pytest.mark.parametrize("law", ["diffusion", {"name": "power_law", "n": 3}])
+def test_an_error_of_all_q_is_carried_into_the_coefficient(law):
+    """By the closed form: log D is normal, with the variance of the weighted mean of log rate - n log q, and that of n
+    times the relative error of q."""
+    exponent, dq = (2 if law == "diffusion" else 3), 0.03
+    width = np.full(Q.size, 0.05)
+    middle = np.sqrt(Q[0] * Q[-1])
+    result = planted(np.log(50.0) + exponent * np.log(Q / middle), width)
+    name = "D" if law == "diffusion" else "rate_middle"
+    exact = bayesfit.law(result, law, scatter=False, draws=2000)["posterior"][name]
+    found = bayesfit.law(result, law, scatter=False, draws=2000, q=dq)
+    own = np.log(found["posterior"].D)
+    statistical = 0.05 / np.sqrt(Q.size)
+    assert float(np.log(exact).std()) == pytest.approx(statistical, rel=0.1)
+    assert float(own.std()) == pytest.approx(np.hypot(statistical, exponent * dq), rel=0.06)
+    shift = found["posterior"].q_shift
+    assert abs(float(shift.mean())) < 0.1
+    assert float(shift.std()) == pytest.approx(1.0, rel=0.06)
+    assert float(np.corrcoef(own.values.ravel(), shift.values.ravel())[0, 1]) < -0.9
+    assert found.attrs["q"] == dq
+
+
+def test_the_errors_of_q_are_those_of_the_curves(tmp_path):
+    """From the coordinate that curves have, through a saved result."""
+    result = planted(np.log(2e4 * Q**2), np.full(Q.size, 0.05))
+    with pytest.raises(bayesfit.InputError, match=r"q_err: .*does not hold them.*curves"):
+        bayesfit.law(result, q="uncertain")
+    with_errors = result.map_over_datasets(
+        lambda group: group.assign_coords(q_err=("q_bin", 0.03 * Q)) if "q_bin" in group.dims else group
+    )
+    bayesfit.save(with_errors, tmp_path / "result.nc")
+    found = bayesfit.law(bayesfit.load(tmp_path / "result.nc"), scatter=False, q="uncertain", draws=1000)
+    assert float(np.log(found["posterior"].D).std()) == pytest.approx(0.0606, rel=0.08)
+    for wrong in ("maybe", -0.1, 0.5, True):
+        with pytest.raises(bayesfit.SettingsError, match="q: got"):
+            bayesfit.law(result, q=wrong)
+
+
+def test_curves_hold_errors_of_q():
+    tau = np.geomspace(1e-3, 1, 20)
+    g2 = 1 + 0.2 * np.exp(-20 * tau)
+    data = bayesfit.curves(tau, g2, np.full(20, 0.01), q=[0.01], q_err=[1e-4])
+    assert data.q_err.attrs["units"] == "1/angstrom"
+    result = bayesfit.fit(data, "single_exponential", noise="stated", draws=100)
+    assert result["posterior"].q_err.values == 1e-4
+    with pytest.raises(bayesfit.InputError, match=r"q_err.*bin 0: got -1"):
+        bayesfit.curves(tau, g2, np.full(20, 0.01), q=[0.01], q_err=[-1])

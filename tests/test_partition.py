@@ -13,9 +13,9 @@ SHIPPED = Path(__file__).parents[1] / "data" / "aps_8idi_sim.hdf"
 DETECTOR = Detector((80, 100), (75e-6, 75e-6), 5.0, (35.2, 52.8), wavelength=1.24)
 
 
-@pytest.fixture(scope="module")
-def looked():
-    return qmap(DETECTOR, backend="numpy")
+@pytest.fixture(scope="module", params=["numpy", "jax"])
+def looked(request):
+    return qmap(DETECTOR, backend=request.param)
 
 
 @pytest.fixture
@@ -41,13 +41,14 @@ def test_every_good_pixel_is_in_one_bin_of_each_kind(looked, mask, scale):
 def test_bins_are_where_they_say(looked, mask):
     found = partition(looked, (4, 6), mask=mask, scale="log", q_range=(1e-3, 3e-3), phi_start=10.0)
     edges = np.geomspace(1e-3, 3e-3, 5)
+    looked_q, looked_phi = map(bayesfit.ensure_numpy, (looked.q, looked.phi))
     np.testing.assert_allclose(found.dynamic.q, np.sqrt(edges[1:] * edges[:-1]))
     for number, (q, phi) in enumerate(zip(*found.dynamic.centers, strict=True), start=1):
         inside = found.dynamic.roi_map == number
         ring = np.searchsorted(edges, q) - 1
-        assert np.all((looked.q[inside] >= edges[ring]) & (looked.q[inside] <= edges[ring + 1]))
-        assert np.all(np.abs((looked.phi[inside] - phi + 180) % 360 - 180) <= 30 + 1e-9)
-    expected = mask & (looked.q >= 1e-3) & (looked.q <= 3e-3)
+        assert np.all((looked_q[inside] >= edges[ring]) & (looked_q[inside] <= edges[ring + 1]))
+        assert np.all(np.abs((looked_phi[inside] - phi + 180) % 360 - 180) <= 30 + 1e-9)
+    expected = mask & (looked_q >= 1e-3) & (looked_q <= 3e-3)
     assert np.array_equal(found.mask, expected)
 
 
@@ -147,3 +148,14 @@ def test_pixels_that_are_not_square_are_not_written(looked, tmp_path):
     oblong = Detector((80, 100), (75e-6, 50e-6), 5.0, (35.2, 52.8), wavelength=1.24)
     with pytest.raises(bayesfit.SettingsError, match="pixel_size"):
         save_partition(partition(looked, (3, 4)), tmp_path / "qmap.hdf", oblong)
+
+
+def test_errors_of_q_stay_with_their_bins(tmp_path):
+    known = DETECTOR.placed(DETECTOR.place, np.diag([1e-3, 1e-3, 1e-2, 1e-6, 1e-6]) ** 2)
+    found = partition(qmap(known, backend="numpy"), (3, 4))
+    again = read_partition(save_partition(found, tmp_path / "qmap.hdf", known))
+    assert np.array_equal(again.dynamic.q_err, found.dynamic.q_err)
+    frames = np.random.default_rng(0).poisson(0.2, (40, *DETECTOR.shape))
+    data = bayesfit.correlate(frames, again, frame_time=1e-3)
+    assert np.array_equal(data.q_err, found.dynamic.q_err)
+    np.testing.assert_allclose(data.q_err / data.q, 2e-3, rtol=0.02)  # 1 cm in 5 m

@@ -44,7 +44,9 @@ def test_each_room_says_what_it_is_for(room):
     tree = ast.parse((room / "__init__.py").read_text())
     assert ast.get_docstring(tree)
     public = tree.body[1:] if room.name in bayesfit._ROOMS else []
-    assert all(isinstance(node, ast.ImportFrom) for node in public)
+    found_when_used = [node for node in public if isinstance(node, ast.FunctionDef)]  # names of rooms above
+    assert all(isinstance(node, ast.ImportFrom | ast.Import) for node in public if node not in found_when_used)
+    assert [node.name for node in found_when_used] in ([], ["__getattr__"])
     assert len(tree.body) == 1 + len(public)
 
 

@@ -117,6 +117,7 @@ def as_curves(found: Correlated, frame_time: float, file: str | None = None) -> 
         np.sqrt(np.diagonal(found.cov, axis1=1, axis2=2)),
         q=q,
         phi=phi,
+        q_err=found.partition.dynamic.q_err,
         counts=np.maximum(found.counts, DARK),
         pixels=np.maximum(found.pixels, 1),
         frames=found.frames,

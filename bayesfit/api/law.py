@@ -24,10 +24,13 @@ from bayesfit.diagnose.rules import VERDICTS
 from bayesfit.modelling.laws import get_law
 from bayesfit.posterior.bin_likelihood import Bins, likelihoods
 from bayesfit.posterior.fitted_problem import fitted_curves
-from bayesfit.posterior.second_stage import SecondStage
+from bayesfit.posterior.second_stage import SecondStage, UncertainQ
 from bayesfit.result.datasets import is_series, joined, one_dataset
 from bayesfit.result.law_result import grid, law_result
 from bayesfit.sample.law_nuts import LawSampler
+
+EXACT, UNCERTAIN = "exact", "uncertain"
+LARGEST_ERROR = 0.2  # of q, relative
 
 
 def law(
@@ -36,6 +39,7 @@ def law(
     parameter: str = "rate",
     *,
     scatter: bool = True,
+    q: str | float = "exact",
     verdicts: Sequence[str] = ("ok",),
     priors: Mapping[str, Any] | None = None,
     fixed: Mapping[str, Any] | None = None,
@@ -55,6 +59,9 @@ def law(
         parameter: the sampled parameter that follows the law, as in `result.posterior`.
         scatter: whether bins scatter about the law, with a normal distribution of the parameter's logarithm (of the
             parameter itself where it may be negative), whose sd is inferred with the prior HalfNormal(0.3).
+        q: "exact"; "uncertain", in which all q of the bins are off together by the same multiple, `q_shift`, of their
+            `q_err`, which curves have from a calibrated detector or from `bayesfit.curves(q_err=...)`; or the relative
+            standard error of all q, a number. D then has the relative variance of an exact q and (2 dq/q)^2 besides.
         verdicts: bins with these verdicts are used; one that is "not_identified" counts as "ok" if the parameter itself
             is identified there.
         priors, fixed: the name of a parameter of the law, or "scatter", to a prior as `fit` takes it, or to a number.
@@ -82,6 +89,7 @@ def law(
     choices = _Choices(
         SecondStage(get_law(law), scatter, priors or {}, fixed or {}),
         parameter,
+        _error_of_q(q),
         _names_of(verdicts),
         _whole_number(draws, "draws", 4),
         _whole_number(chains, "chains", 1),
@@ -97,6 +105,7 @@ class _Choices:
 
     stage: SecondStage
     parameter: str
+    q: str | float
     verdicts: tuple[str, ...]
     draws: int
     chains: int
@@ -117,6 +126,7 @@ class _Choices:
         return {
             "seed": self.seed,
             "scatter_inferred": int(self.stage.scatter),
+            **({} if self.q == EXACT else {"q": self.q}),
             "verdicts": ", ".join(self.verdicts),
             "priors": json.dumps(dict(self.stage.priors), default=str),
             "fixed": json.dumps(dict(self.stage.fixed), default=str),
@@ -128,16 +138,39 @@ def _of_one(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
     with jax.enable_x64(True):
         bins = likelihoods(result, choices.parameter, choices.verdicts, choices.model)
         dependent = warned_of(fitted_curves(result).isel(q_bin=bins.used))
-        fitted = _fitted(bins, _delays(result), choices)
+        fitted = _fitted(bins, _delays(result), _errors(result, bins, choices.q), choices)
         residuals = residuals_of(fitted)
     verdict = judge(fitted, residuals, dependent)
     settings = choices.settings | ({"correlated_bins": dependent.words} if dependent.words else {})
     return law_result(result, fitted, residuals, verdict, settings)
 
 
-def _fitted(bins: Bins, tau: Float[np.ndarray, " tau"], choices: _Choices) -> LawFit:
+def _errors(result: xr.DataTree, bins: Bins, q: str | float) -> Float[np.ndarray, " used"] | None:
+    """Standard errors of q in the used bins; None where q is exact.
+
+    Raises:
+        InputError: they are asked for, and are not known.
+    """
+    if not isinstance(q, str):
+        return q * bins.q[bins.used]
+    if q == EXACT:
+        return None
+    remedy = "Give curves(..., q_err=...) or a calibrated detector, or the relative error itself: q=0.002"
+    posterior = result["posterior"]
+    if "q_err" not in posterior.coords:
+        raise InputError("the result does not hold them", field="q_err", remedy=remedy)
+    found = posterior.q_err.values.astype(float)
+    for bin in np.flatnonzero(bins.used & ~np.isfinite(found))[:1]:
+        raise InputError("it is not known", field="q_err", bin=int(bin), remedy=remedy)
+    errors: Float[np.ndarray, " used"] = found[bins.used]
+    return errors
+
+
+def _fitted(
+    bins: Bins, tau: Float[np.ndarray, " tau"], errors: Float[np.ndarray, " used"] | None, choices: _Choices
+) -> LawFit:
     """The law's draws."""
-    stage, q = choices.stage, grid(bins.q[bins.used])
+    stage, q = choices.stage, _with_grid(bins.q[bins.used], errors)
     sampler = choices.sampler(bins, tau)
     sites = stage.sampled(bins, q, tau)
     data = jax.random.PRNGKey(choices.seed), q, tau, bins.likelihood
@@ -146,6 +179,16 @@ def _fitted(bins: Bins, tau: Float[np.ndarray, " tau"], choices: _Choices) -> La
     values, scatter = samples.pop("_law"), samples.get("scatter")
     samples = {name: array for name, array in samples.items() if name not in stage.fixed}
     return LawFit(stage.law, choices.parameter, bins, sites, samples, scatter, stats, prior, values)
+
+
+def _with_grid(q: Float[np.ndarray, " used"], errors: Float[np.ndarray, " used"] | None) -> Any:
+    """The bins' q and a grid after them, with standard errors if there are any; relative ones change smoothly."""
+    points = grid(q)
+    if errors is None:
+        return points
+    order = np.argsort(q)
+    relative = np.interp(points[q.size :], q[order], (errors / q)[order])
+    return UncertainQ(points, np.concatenate([errors, relative * points[q.size :]]))
 
 
 def _of_series(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
@@ -166,6 +209,16 @@ def _of_series(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
     if refused:
         whole.attrs["datasets_left_out"] = ", ".join(refused)
     return whole
+
+
+def _error_of_q(given: Any) -> str | float:
+    if isinstance(given, str) and given in (EXACT, UNCERTAIN):
+        return given
+    number = isinstance(given, int | float | np.number) and not isinstance(given, bool)
+    if not number or not 0 < given < LARGEST_ERROR:
+        remedy = f"It is 'exact', 'uncertain', or a relative standard error below {LARGEST_ERROR:g}"
+        raise SettingsError(f"got {given!r}", field="q", remedy=remedy)
+    return float(given)
 
 
 def _names_of(verdicts: Any) -> tuple[str, ...]:

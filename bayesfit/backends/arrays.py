@@ -24,4 +24,6 @@ def ensure_numpy(value: Any) -> Any:
         return type(value)(*map(ensure_numpy, value))
     if isinstance(value, list | tuple):
         return type(value)(map(ensure_numpy, value))
-    return np.array(value) if is_array_api_obj(value) else value
+    if isinstance(value, np.generic) or not is_array_api_obj(value):
+        return value
+    return np.array(value, subok=isinstance(value, np.ma.MaskedArray))  # a mask is kept

@@ -7,17 +7,18 @@ from functools import wraps
 from types import ModuleType
 from typing import Any, cast
 
-import array_api_compat
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from bayesfit.backends.devices import get_device
 
 
 class JAXBackend:
     """Leaves the caller's configuration of JAX as it is: double precision is on only within its functions."""
 
     name = "jax"
-    xp: ModuleType = array_api_compat.array_namespace(jnp.zeros(0, np.int32))
+    xp: ModuleType = jnp  # of the array API itself; asking array_api_compat takes an array, which would start JAX
     supports_grad = True
     supports_jit = True
     supports_gpu = True
@@ -26,7 +27,8 @@ class JAXBackend:
         """A JAX array, float64 where `value` is of numbers that are no integers."""
         array = np.asarray(value)
         with jax.enable_x64(True):
-            return jnp.asarray(array.astype(float) if np.issubdtype(array.dtype, np.floating) else array)
+            made = array.astype(float) if np.issubdtype(array.dtype, np.floating) else array
+            return jnp.asarray(made, device=get_device())
 
     def jit[F: Callable[..., Any]](self, function: F, static: tuple[str, ...] = ()) -> F:
         """The function compiled for each shape of its arguments, and each value of those that are static."""

@@ -11,7 +11,7 @@ from bayesfit.cli.app import app
 from bayesfit.cli.options import Cache, CpuDevices, Device, MemoryFraction, hardware_of, start
 from bayesfit.cli.show_result import draw, print_law, print_paths
 
-LAW_SETTINGS = ("scatter", "verdicts", "priors", "fixed", "draws", "chains", "seed", "model")
+LAW_SETTINGS = ("scatter", "q", "verdicts", "priors", "fixed", "draws", "chains", "seed", "model")
 
 
 @app.command()

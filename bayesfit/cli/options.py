@@ -119,9 +119,9 @@ def start(settings: HardwareSettings) -> None:
     import gc
 
     gc.set_threshold(200_000, 50, 50)  # imports and tracing make many small objects that live on
-    from bayesfit.compute.hardware import Hardware, start_jax
+    from bayesfit.backends.devices import set_device
     from bayesfit.compute.program_files import set_cache
 
-    start_jax(Hardware(settings.device, settings.memory_fraction, settings.cpu_devices))
+    set_device(settings.device, memory_fraction=settings.memory_fraction, cpu_devices=settings.cpu_devices)
     if settings.cache is not None:
         set_cache(settings.cache if settings.cache != NO_CACHE else None)

@@ -10,12 +10,15 @@ import xarray as xr
 
 from bayesfit.compute.errors import InputError, ResultError, SettingsError
 
-Kind = Literal["curves", "fit", "series", "law", "comparison", "dataset", "tree", "path", "list", "other"]
+Kind = Literal[
+    "curves", "fit", "series", "law", "calibration", "comparison", "dataset", "tree", "path", "list", "other"
+]
 WORDS: dict[Kind, str] = {
     "curves": "curves",
     "fit": "the result of a fit",
     "series": "a series of datasets",
     "law": "the result of a law",
+    "calibration": "a calibration of a detector",
     "comparison": "a comparison",
     "dataset": "a Dataset that holds no curves",
     "tree": "a DataTree that is no result",
@@ -40,7 +43,8 @@ def kind_of(given: object) -> Kind:
     if isinstance(given, xr.DataTree):
         if "posterior" not in given.children:
             return "tree"
-        return "series" if "steps" in given.children else "law" if "law" in given.attrs else "fit"
+        own: tuple[Kind, ...] = ("law", "calibration")  # named by an attribute
+        return next((k for k in own if k in given.attrs), "series" if "steps" in given.children else "fit")
     if isinstance(given, xr.Dataset):
         return "curves" if "g2" in given else "comparison" if "elpd" in given else "dataset"
     if isinstance(given, str | Path):

@@ -31,7 +31,7 @@ DESCRIBED = {
     "g2_err": {"units": "1", "long_name": "stated standard error of g2"},
     "valid": {"long_name": "the point is data and is used"},
 }
-UNITS = {"q": {"units": "1/angstrom"}, "phi": {"units": "degree"}}
+UNITS = {"q": {"units": "1/angstrom"}, "phi": {"units": "degree"}, "q_err": {"units": "1/angstrom"}}
 Array = np.ndarray
 
 
@@ -54,6 +54,7 @@ def curves(
     frames: Any = None,
     frames_summed: Any = None,
     repeats: Any = None,
+    q_err: Any = None,
     pipeline: str = "table",
     file: str | None = None,
     attrs: dict[str, str | float] | None = None,
@@ -76,9 +77,9 @@ def curves(
         frames_summed: frames summed at each delay (tau,); by default from the spacing of the delays.
         repeats: how many series the values are an average of; 1 by default. The time of a frame is the smallest spacing
             of the delays, or `attrs["frame_time"]` in s.
+        q_err: standard errors of `q` (q_bin,), all q being off together, for `bayesfit.law(..., q="uncertain")`.
         pipeline: name of the pipeline whose derived quantities `fit` adds ("" for none).
-        file: where the data come from, for messages.
-        attrs: more attributes, strings or numbers.
+        file: where the data come from, for messages. attrs: more attributes, strings or numbers.
 
     Returns:
         Dataset with dims (q_bin, tau): `g2`, `g2_err`, `valid` (True where the point is data and is used), counts of
@@ -94,7 +95,7 @@ def curves(
         >>> dict(data.sizes)
         {'q_bin': 1, 'tau': 20}
     """
-    notes, bins = list[str](), {"q": q, "phi": phi}
+    notes, bins = list[str](), {"q": q, "phi": phi} | ({"q_err": q_err} if q_err is not None else {})
     x, values, errors = _points(tau, g2, g2_err, file, notes)
     _check_delays(x, delays, file)
     _check_shapes(x, values, errors, file)
@@ -108,8 +109,7 @@ def curves(
     data = data.assign_attrs({**own, "notes": "; ".join(notes), **(attrs or {})})
     numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
     data = with_numbers(data, {**numbers, "frames_summed": _in_order(frames_summed, order)})
-    if not _any_left(data):
-        raise _nothing_left(values, errors, file)
+    _check_left(data, file)
     return within(data, skip_first, tau_min, tau_max)
 
 
@@ -264,10 +264,10 @@ def _per_bin(given: Any, bins: int, field: str, file: str | None) -> tuple[str, 
     array = np.atleast_1d(_real(given, field, file, []))
     if array.shape != (bins,):
         raise InputError(f"expected one value per bin, shape ({bins},), got {array.shape}", file=file, field=field)
-    bad = np.isinf(array) | ((array < 0) & (field == "q"))
+    bad = np.isinf(array) | ((array < 0) & (field != "phi"))
     if bad.any():
         index = int(np.argmax(bad))
-        remedy = "q is a length, in 1/angstrom; NaN where unknown" if field == "q" else "phi is an angle, in degree"
+        remedy = "phi is an angle, in degree" if field == "phi" else "It is in 1/angstrom; NaN where unknown"
         raise InputError(f"got {array[index]:g}", file=file, field=field, bin=index, remedy=remedy)
     return "q_bin", array, UNITS[field]
 
@@ -289,11 +289,12 @@ def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool) ->
     return causes
 
 
-def _nothing_left(g2: np.ndarray, g2_err: np.ndarray, file: str | None) -> InputError:
-    """Why no point is data, neither by its error nor as a number of pairs."""
-    if not np.isfinite(g2).any():
-        return InputError("every value is NaN or infinite", file=file, field="g2")
-    if not (g2_err > 0).any():
-        remedy = "Without errors, pass g2_err=None"
-        return InputError("no error is above zero", file=file, field="g2_err", remedy=remedy)
-    return InputError("no point of any bin can be used", file=file, field="g2")
+def _check_left(data: xr.Dataset, file: str | None) -> None:
+    """Refuse data of which no point can be used, neither by its error nor as a number of pairs."""
+    if _any_left(data):
+        return
+    if not np.isfinite(data.g2).any():
+        raise InputError("every value is NaN or infinite", file=file, field="g2")
+    if not (data.g2_err > 0).any():
+        raise InputError("no error is above zero", file=file, field="g2_err", remedy="Without errors, pass g2_err=None")
+    raise InputError("no point of any bin can be used", file=file, field="g2")

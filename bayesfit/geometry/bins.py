@@ -3,7 +3,7 @@ of static ones and have a correlation function each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -24,13 +24,15 @@ class Bins:
 
     `roi_map` (row, column): the number of each pixel's bin, from 1; 0 where it has none. `q` (n_q,) [1/angstrom] and
     `phi` (n_phi,) [degree]: the centres of all rings and sectors. `index_mapping` (bin,): the place q * n_phi + phi of
-    each bin that has pixels; the others have no number.
+    each bin that has pixels; the others have no number. `q_err` (bin,) [1/angstrom]: standard errors of the bins' q,
+    where the detector was calibrated.
     """
 
     roi_map: Int[np.ndarray, "row column"]
     q: Float[np.ndarray, " n_q"]
     phi: Float[np.ndarray, " n_phi"]
     index_mapping: Int[np.ndarray, " bin"]
+    q_err: Float[np.ndarray, " bin"] | None = None
 
     @property
     def count(self) -> int:
@@ -41,6 +43,10 @@ class Bins:
     def pixels(self) -> Int[np.ndarray, " bin"]:
         """How many pixels each bin has."""
         return np.bincount(self.roi_map.ravel(), minlength=self.count + 1)[1:]
+
+    def mean(self, values: Float[np.ndarray, "row column"]) -> Float[np.ndarray, " bin"]:
+        """The mean of values over the pixels of each bin."""
+        return np.bincount(self.roi_map.ravel(), values.ravel(), self.count + 1)[1:] / self.pixels
 
     @property
     def centers(self) -> tuple[Float[np.ndarray, " bin"], Float[np.ndarray, " bin"]]:
@@ -106,7 +112,17 @@ def partition(
         places = np.where(good, ring // fewer * sectors + sector // narrower, -1)
         directions = phi_start + (np.arange(sectors) + 0.5) * 360.0 / sectors
         made.append(_bins(places, _centers(edges[::fewer], scale), (directions + 180.0) % 360.0 - 180.0))
-    return Partition(good, *made)
+    return Partition(good, *_with_errors(made, qmap))
+
+
+def _with_errors(made: list[Bins], qmap: QMap) -> list[Bins]:
+    """The bins with the errors of their q: the relative ones of the mean q of their pixels, which are off together."""
+    shifts = [np.asarray(ensure_numpy(shift)) for shift in qmap.q_shifts()]
+    if not shifts:
+        return made
+    q = ensure_numpy(qmap.q)
+    relative = [np.sqrt(sum(bins.mean(shift) ** 2 for shift in shifts)) / bins.mean(q) for bins in made]
+    return [replace(bins, q_err=bins.centers[0] * own) for bins, own in zip(made, relative, strict=True)]
 
 
 def _check_numbers(dynamic: tuple[int, int], static: tuple[int, int]) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import xarray as xr
 from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError, SettingsError
+from bayesfit.compute.kinds import expect_result
 
 ANGSTROM = 1e-10  # m
 LENGTHS = {"shape": 2, "pixel_size": 2, "distance": 1, "normal": 2, "wavelength": 1, "rotations": 3}
+PLACE = ("row", "column", "distance", "rot1", "rot2")  # where a detector stands, as a calibration has it
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class Detector:
         wavelength: [angstrom].
         rotations: tilts about the axis along the columns, the axis along the rows, and the beam [rad], with the signs
             of pyFAI's rot1, rot2 and rot3 (J. Kieffer & D. Karkoulis, J. Phys. Conf. Ser. 425, 202012 (2013)).
+        covariance: that of row and column of the direct beam [pixel], distance [m] and the first two tilts [rad], five
+            rows of five numbers, where they are known from a calibration; None where they are taken to be exact.
 
     Raises:
         SettingsError: a number is impossible; names it.
@@ -44,6 +52,7 @@ class Detector:
     normal: tuple[float, float]
     wavelength: float
     rotations: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    covariance: tuple[tuple[float, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         for name, count in LENGTHS.items():
@@ -53,16 +62,13 @@ class Detector:
             if values.shape != (count,) or not np.all(np.isfinite(values)) or (above_0 and np.any(values <= 0)):
                 remedy = f"Expected {count} number{'s' * (count > 1)}{' above 0' * above_0}"
                 raise SettingsError(f"got {given!r}", field=name, remedy=remedy)
+        if self.covariance is not None:
+            _check_covariance(self.covariance)
 
     @property
     def rotation(self) -> Float[np.ndarray, "3 3"]:
-        """The matrix that takes a place in the detector's axes (down its rows, along its columns, along its normal) to
-        the laboratory's, of which the third is the beam."""
-        (c1, c2, c3), (s1, s2, s3) = np.cos(self.rotations), np.sin(self.rotations)
-        first = np.array([[1.0, 0.0, 0.0], [0.0, c1, s1], [0.0, -s1, c1]])
-        second = np.array([[c2, 0.0, -s2], [0.0, 1.0, 0.0], [s2, 0.0, c2]])
-        third = np.array([[c3, -s3, 0.0], [s3, c3, 0.0], [0.0, 0.0, 1.0]])
-        found: Float[np.ndarray, "3 3"] = third @ second @ first
+        """As `rotation` has it."""
+        found: Float[np.ndarray, "3 3"] = rotation(self.rotations)
         return found
 
     @property
@@ -74,6 +80,72 @@ class Detector:
             for start, part, size in zip(self.normal, (down, along), self.pixel_size, strict=True)
         )
         return float(row), float(column)
+
+    @property
+    def place(self) -> tuple[float, ...]:
+        """The numbers of `PLACE`: where the direct beam arrives, the distance, and the first two tilts."""
+        return *self.beam_center, self.distance, *self.rotations[:2]
+
+    def placed(self, place: Sequence[float], covariance: Any = None) -> Detector:
+        """This detector at another `place`, which is known with this covariance."""
+        row, column, distance, rot1, rot2 = map(float, place)
+        rotations = rot1, rot2, self.rotations[2]
+        down, along, ahead = rotation(rotations)[2]
+        normal = tuple(
+            at - distance * part / ahead / size
+            for at, part, size in zip((row, column), (down, along), self.pixel_size, strict=True)
+        )
+        known = None if covariance is None else tuple(tuple(map(float, line)) for line in covariance)
+        return replace(self, distance=distance, normal=normal, rotations=rotations, covariance=known)
+
+    @property
+    def deviations(self) -> list[tuple[Detector, Detector]]:
+        """Pairs of detectors, one standard deviation to either side along the independent directions of the
+        covariance."""
+        if self.covariance is None:
+            return []
+        covariance = np.asarray(self.covariance)
+        scale = np.sqrt(np.maximum(np.diagonal(covariance), np.finfo(float).tiny))  # units differ
+        values, vectors = np.linalg.eigh(covariance / scale / scale[:, None])
+        steps = (scale[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))).T
+        here = np.asarray(self.place)
+        return [(self.placed(here + step), self.placed(here - step)) for step in steps if np.any(step)]
+
+
+def from_calibration(result: xr.DataTree) -> Detector:
+    """The detector that `calibrate` has found, at the mean of the posterior and with its covariance.
+
+    Raises:
+        ResultError: it is no calibration.
+    """
+    expect_result(result, "calibration", remedies={})
+    stated = json.loads(result.attrs["detector"])
+    named: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in stated.items()}
+    nominal = Detector(**named)
+    posterior = result["posterior"].dataset
+    free = [number for number, name in enumerate(PLACE) if name in posterior]
+    draws = np.stack([posterior[PLACE[number]].values.ravel() for number in free]).astype(np.float64)
+    place, covariance = np.array(nominal.place), np.zeros((len(PLACE),) * 2)
+    place[free], covariance[np.ix_(free, free)] = draws.mean(axis=1), np.cov(draws)
+    return nominal.placed(place.tolist(), covariance)
+
+
+def rotation(angles: Sequence[Any], xp: Any = np) -> Any:
+    """The matrix that takes a place in the detector's axes (down its rows, along its columns, along its normal) to the
+    laboratory's, of which the third is the beam; `angles` as `Detector.rotations`, [rad]."""
+    (c1, c2, c3), (s1, s2, s3) = [xp.cos(angle) for angle in angles], [xp.sin(angle) for angle in angles]
+    first = xp.asarray([[1.0, 0.0, 0.0], [0.0, c1, s1], [0.0, -s1, c1]])
+    second = xp.asarray([[c2, 0.0, -s2], [0.0, 1.0, 0.0], [s2, 0.0, c2]])
+    third = xp.asarray([[c3, -s3, 0.0], [s3, c3, 0.0], [0.0, 0.0, 1.0]])
+    return third @ second @ first
+
+
+def _check_covariance(given: Any) -> None:
+    """Refuse what is no covariance of five numbers."""
+    matrix = np.asarray(given, float)
+    right = matrix.shape == (len(PLACE),) * 2 and np.all(np.isfinite(matrix)) and np.allclose(matrix, matrix.T)
+    if not right or np.any(np.diagonal(matrix) < 0):
+        raise SettingsError("is no covariance", field="covariance", remedy=f"It is that of {', '.join(PLACE)}")
 
 
 def from_poni(path: str | Path) -> Detector:

@@ -82,7 +82,8 @@ def read_partition(path: str | Path) -> Partition:
 
 def _described(bins: Bins) -> dict[str, Any]:
     """The datasets of bins, without their prefix."""
-    return {
+    known = {} if bins.q_err is None else {"q_err": bins.q_err}
+    return known | {
         "roi_map": bins.roi_map.astype(np.uint32),
         "v_list_dim0": bins.q,
         "v_list_dim1": bins.phi,
@@ -116,7 +117,8 @@ def _read(reader: Reader, prefix: str, mask: np.ndarray) -> Bins:
     if not np.array_equal(present[present != 0], np.arange(1, mapping.size + 1)):
         problem = f"its numbers are not 1 to {mapping.size}, as many as index_mapping names"
         raise InputError(problem, file=reader.path, field=f"{prefix}roi_map")
-    return Bins(roi_map, q, phi, mapping)
+    q_err = reader.vector(f"{prefix}q_err") if reader.has(f"{prefix}q_err") else None
+    return Bins(roi_map, q, phi, mapping, q_err)
 
 
 def _check_nested(static: Bins, dynamic: Bins, path: Path) -> None:

@@ -11,7 +11,7 @@ which also loses no digits at small angles, as 1 - z / R would.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -19,22 +19,27 @@ from typing import Any, NamedTuple
 from bayesfit.backends.choice import get_backend
 from bayesfit.backends.protocol import BackendProtocol
 from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.kinds import in_words
 from bayesfit.geometry.detector import Detector
 
 DEGREE = 180.0 / math.pi
 
 
-def qmap(detector: Detector, *, incidence: float | None = None, backend: str | None = None) -> QMap:
-    """The wave vectors and angles of all pixels of a detector; of several modules, call it for each.
+def qmap(
+    detector: Detector | Sequence[Detector], *, incidence: float | None = None, backend: str | None = None
+) -> QMap:
+    """The wave vectors and angles of all pixels of a detector, or of several modules.
 
     Args:
-        detector: where it stands.
+        detector: where it stands; or where each of several modules stands, which have the same number of columns: the
+            maps then hold their rows one below the other, as frames of such a detector do.
         incidence: in reflection, the angle between the beam and the surface [degree]. The surface faces up, against the
             rows. None: transmission.
         backend: "numpy", "jax" or "auto"; by default the one that was chosen.
 
     Raises:
-        SettingsError: the incidence is not above 0 and at most 90, or there is no such backend.
+        SettingsError: the incidence is not above 0 and at most 90, modules differ in their columns, or there is no such
+            backend.
 
     Example:
         >>> import bayesfit
@@ -44,22 +49,46 @@ def qmap(detector: Detector, *, incidence: float | None = None, backend: str | N
     """
     if incidence is not None and not 0 < incidence <= 90:
         raise SettingsError(f"got {incidence!r}", field="incidence", remedy="Expected degrees above 0, up to 90")
-    return QMap(detector, incidence, get_backend(backend))
+    modules = (detector,) if isinstance(detector, Detector) else tuple(detector)
+    if not modules or not all(isinstance(each, Detector) for each in modules):
+        raise SettingsError(f"got {in_words(detector)}, expected detectors", field="detector")
+    if len({each.shape[1] for each in modules}) > 1:
+        problem = f"modules of {sorted({each.shape[1] for each in modules})} columns do not stand below each other"
+        raise SettingsError(problem, field="detector", remedy="Call qmap for each")
+    return QMap(modules, incidence, get_backend(backend))
 
 
 @dataclass(frozen=True)
 class QMap:
-    """What the pixels of a detector see, in transmission or at an angle of incidence [degree]: arrays (row, column) of
+    """What the pixels of all modules see, in transmission or at an angle of incidence [degree]: arrays (row, column) of
     the backend, in double precision, each of which is computed when it is first asked for."""
 
-    detector: Detector
+    modules: tuple[Detector, ...]
     incidence: float | None
     backend: BackendProtocol
 
     @cached_property
     def q(self) -> Any:
         """The length of the wave vector [1/angstrom]."""
-        return self._computed(_q)
+        return self._computed(length_of_q)
+
+    @cached_property
+    def q_err(self) -> Any:
+        """The standard error of q by the covariance of a calibrated detector, 0 where it is exact [1/angstrom]."""
+        xp: Any = self.backend.xp
+        root = self.backend.jit(lambda none, shifts: xp.sqrt(sum((shift * shift for shift in shifts), none)))
+        return root(self.backend.jit(xp.zeros_like)(self.q), self.q_shifts())
+
+    def q_shifts(self) -> list[Any]:
+        """By how much q is off, one standard deviation along each independent direction of the covariance; modules
+        are taken to be off together [1/angstrom]."""
+        pairs = zip(*(each.deviations for each in self.modules), strict=True)
+        return [self._difference(pair) for pair in pairs]
+
+    def _difference(self, pair: tuple[tuple[Detector, Detector], ...]) -> Any:
+        one, other = (QMap(tuple(side), self.incidence, self.backend) for side in zip(*pair, strict=True))
+        halved: Any = self.backend.jit(lambda a, b: 0.5 * (a - b))
+        return halved(one.q, other.q)
 
     @cached_property
     def phi(self) -> Any:
@@ -94,7 +123,12 @@ class QMap:
         """
         if in_reflection and self.incidence is None:
             raise SettingsError("is needed for what a surface reflects", field="incidence", remedy="Give it to qmap")
-        own, made = self.detector, self.backend.asarray
+        maps = [self._of(module, quantity) for module in self.modules]
+        return maps[0] if len(maps) == 1 else self.backend.xp.concat(maps)
+
+    def _of(self, own: Detector, quantity: Quantity) -> Any:
+        """The map of one module."""
+        made = self.backend.asarray
         numbers = [*own.pixel_size, *own.normal, own.distance, 2 * math.pi / own.wavelength]
         angle = math.radians(self.incidence or 0.0)
         rotation = [[*row] for row in own.rotation]
@@ -139,7 +173,8 @@ def _compiled(backend: BackendProtocol, quantity: Quantity) -> Callable[..., Any
     return backend.jit(compute, static=("shape",))
 
 
-def _q(at: Pixels) -> Any:
+def length_of_q(at: Pixels) -> Any:
+    """The length of the wave vector [1/angstrom]."""
     across = at.x * at.x + at.y * at.y
     return at.k * at.xp.sqrt(2.0 * across / (at.away * (at.away + at.z)))
 

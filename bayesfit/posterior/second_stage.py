@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +26,25 @@ from bayesfit.posterior.bin_likelihood import Bins, Likelihood, log_likelihood, 
 from bayesfit.posterior.coordinates import Override
 
 SCATTER_PRIOR = 0.3  # sd of the scatter's half-normal prior
+SHIFT = "q_shift"  # by how many of its standard errors q is off, in all bins together
+FARTHEST = 5.0  # of these, at which a law must still be known
 
 Program = Callable[..., None]
+
+
+class UncertainQ(NamedTuple):
+    """q with standard errors [1/angstrom]; all q are off together, as they are by an error of a detector's distance."""
+
+    q: Float[Any, " point"]
+    q_err: Float[Any, " point"]
+
+
+OfQ = Float[Any, " point"] | UncertainQ
+
+
+def _drawn(q: OfQ) -> Float[Array, " point"]:
+    """q as it is, or with its error sampled."""
+    return q.q + numpyro.sample(SHIFT, dist.Normal(0.0, 1.0)) * q.q_err if isinstance(q, UncertainQ) else q
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,7 @@ class SecondStage:
 
     def program(self, logarithmic: bool) -> Program:
         """The program `(q, tau, likelihood)`, for bins whose x is `logarithmic` or not. The first entries of
-        `q` belong to the bins of `likelihood`.
+        `q`, which may be an `UncertainQ`, belong to the bins of `likelihood`.
 
         Raises:
             SettingsError: a prior or a value cannot be read.
@@ -56,8 +73,8 @@ class SecondStage:
         built = {name: build(prior.family, prior.values) for name, prior in given.items()}
         pinned = {name: one_number(value, f"fixed.{name}") for name, value in self.fixed.items()}
 
-        def program(q: Float[Array, " point"], tau: Float[Array, " tau"], likelihood: Likelihood) -> None:
-            values = self._values(q, tau)
+        def program(q: OfQ, tau: Float[Array, " tau"], likelihood: Likelihood) -> None:
+            values = self._values(_drawn(q), tau)
             numpyro.deterministic("_law", values)
             x = values[: likelihood.centre.shape[0]]
             x = jnp.log(x) if logarithmic else x
@@ -79,23 +96,27 @@ class SecondStage:
             )
         return values
 
-    def sampled(self, bins: Bins, q: Float[np.ndarray, " point"], tau: Float[np.ndarray, " tau"]) -> tuple[str, ...]:
-        """The names of the law's sampled parameters, "scatter" left out, after checking the law, the choices and the
-        number of bins; `q` begins with the q of the used bins.
+    def sampled(self, bins: Bins, q: OfQ, tau: Float[np.ndarray, " tau"]) -> tuple[str, ...]:
+        """The names of the law's sampled parameters, "scatter" and "q_shift" left out, after checking the law, the
+        choices and the number of bins; `q` begins with the q of the used bins.
 
         Raises:
             SettingsError: the program fails or samples what it may not, or a choice names no parameter.
             InputError: the law is not known at the q of some bin, or there are too few bins.
         """
-        self.law.check_range(np.where(bins.used, bins.q, np.nan), self.label)
-        alone, _ = sites_of(self.law, q, tau, self.label)
+        middle, reach = (q.q, FARTHEST * q.q_err) if isinstance(q, UncertainQ) else (q, 0.0)
+        for reached in (middle - reach, middle + reach):
+            whole = np.full(bins.q.size, np.nan)
+            whole[bins.used] = reached[: bins.used.sum()]
+            self.law.check_range(whole, self.label)
+        alone, _ = sites_of(self.law, middle, tau, self.label)
         self._check_names(alone)
         trace = self._traced(bins, q, tau)
         sites = [name for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]]
         self._check_values(np.asarray(trace["_law"]["value"]), bins.logarithmic)
-        if not sites:
+        if not {*sites} - {SHIFT}:
             raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the law free")
-        found = tuple(name for name in sites if name != "scatter")
+        found = tuple(name for name in sites if name not in ("scatter", SHIFT))
         self._check_count(bins, len(found))
         return found
 
@@ -109,7 +130,7 @@ class SecondStage:
                 if name not in known:
                     raise SettingsError(f"unknown parameter {name!r}", field=kind, remedy=nearest(name, known))
 
-    def _traced(self, bins: Bins, q: Float[np.ndarray, " point"], tau: Float[np.ndarray, " tau"]) -> dict[str, Any]:
+    def _traced(self, bins: Bins, q: OfQ, tau: Float[np.ndarray, " tau"]) -> dict[str, Any]:
         """The sites of the whole program at one draw from its prior."""
         seeded = numpyro.handlers.seed(self.program(bins.logarithmic), jax.random.PRNGKey(0))
         try:

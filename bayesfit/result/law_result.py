@@ -16,6 +16,7 @@ from bayesfit.result.tree import build, described, in_all_bins, provenance
 
 CURVE_POINTS = 100
 SCATTER = Parameter("scatter", "", "s", "sd of the bins about the law")
+SHIFT = Parameter("q_shift", "", "", "common error of q, in its standard errors")
 STATS = ("diverging", "n_steps", "acceptance_rate", "energy")
 IN_OWN = {"long_name": "distance of the bin from the law, in sd of its likelihood"}
 ALLOWED = {"long_name": "the same with the scatter about the law allowed for"}
@@ -50,7 +51,7 @@ def law_result(
 
 def _posterior(fit: LawFit, unit: dict[str, str]) -> xr.Dataset:
     """The draws, described, in the order in which the law describes its parameters."""
-    parameters = {parameter.name: parameter for parameter in (*fit.law.parameters, SCATTER)}
+    parameters = {parameter.name: parameter for parameter in (*fit.law.parameters, SCATTER, SHIFT)}
     order = dict.fromkeys([*(name for name in parameters if name in fit.samples), *fit.samples])
     posterior = xr.Dataset(
         {

@@ -58,7 +58,7 @@ class LawSampler:
             )
         large = LargeTarget(self._target_of(modes), data, int(data[-1].centre.shape[0]))
         driver = NumPyroNuts(
-            large, _start(large, modes), _chain_keys(sampling, self.chains), self.schedule, Plan(dense=True)
+            large, _start(large, modes), chain_keys(sampling, self.chains), self.schedule, Plan(dense=True)
         )
         sample_until_reached(driver, lambda progress: None, Stop())
         stats = statistics(driver.kept, driver.size)
@@ -124,7 +124,7 @@ def _start(large: LargeTarget, modes: Values) -> Start:
     return Start(none(large.target.size), np.asarray(u), np.asarray(potential), np.asarray(gradient), False, "modes")
 
 
-def _chain_keys(key: UInt32[Array, " 2"], chains: int) -> UInt32[np.ndarray, "chain 2"]:
+def chain_keys(key: UInt32[Array, " 2"], chains: int) -> UInt32[np.ndarray, "chain 2"]:
     """The data of one random key per chain."""
     keys = jax.random.split(key, chains) if chains > 1 else key[None]
     return np.asarray(jax.vmap(jax.random.split)(keys)[:, 0])
