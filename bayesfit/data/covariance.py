@@ -57,6 +57,31 @@ def with_covariance(data: xr.Dataset, g2_cov: Any, samples: Any, order: np.ndarr
     return data.assign(g2_cov=(DIMS, matrices, words), cov_samples=("q_bin", counted, of_samples))
 
 
+def as_estimated(data: xr.Dataset) -> xr.Dataset:
+    """The dataset with `g2_err` from the diagonal of `g2_cov`; bins without a covariance lose their points.
+
+    Raises:
+        InputError: no bin has one, or it does not belong to the delays.
+    """
+    file = data.attrs.get("file") or None
+    if "g2_cov" not in data or "cov_samples" not in data:
+        remedy = "Give it to bayesfit.curves, or choose another noise model"
+        raise InputError("is missing, and noise 'covariance' needs it", file=file, field="g2_cov", remedy=remedy)
+    if data.g2_cov.shape != (*data.g2.shape, data.sizes["tau"]):
+        problem = f"has shape {data.g2_cov.shape} for {data.sizes['tau']} delays"
+        raise InputError(problem, file=file, field="g2_cov", remedy="Choose delays before bayesfit.curves")
+    variance = np.diagonal(data.g2_cov.values, axis1=1, axis2=2)
+    known = (data.cov_samples.values >= FEWEST_SAMPLES)[:, None] & (variance > 0)
+    valid = data.valid.values & known
+    if not valid.any():
+        problem = f"no bin has a covariance of at least {FEWEST_SAMPLES} samples"
+        raise InputError(problem, file=file, field="g2_cov", remedy="Choose another noise model")
+    error = np.where(known, np.sqrt(np.where(known, variance, 1.0)), data.g2_err.values)
+    return data.assign(
+        g2_err=(data.g2.dims, error, data.g2_err.attrs), valid=(data.g2.dims, valid, data.valid.attrs)
+    )
+
+
 def _matrices(g2_cov: Any) -> np.ndarray:
     try:
         given = np.ma.filled(np.ma.asarray(g2_cov).astype(float), np.nan)
