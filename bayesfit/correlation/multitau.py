@@ -62,8 +62,9 @@ class Correlated:
 
     `lags` and `summed` (tau,): delays, and how many frames are summed at each, in frames. `g2`, and the photon pairs
     `seen` and `expected` (bin, tau) of which it is the ratio; `cov` (bin, tau, tau), its covariance between delays, NaN
-    for a bin of few pixels, from so many blocks as `cov_samples` (bin,) says. `counts` and `pixels` (bin,): photons per pixel and frame, and pixels that were used.
-    `frames`: how many were used. `image` (row, column) and `intensity` (frame,): photons per pixel and frame.
+    for a bin of few pixels, from so many blocks as `cov_samples` (bin,) says. `counts` and `pixels` (bin,): photons per
+    pixel and frame, and pixels that were used. `frames`: how many were used. `image` (row, column) and `intensity`
+    (frame,): photons per pixel and frame.
     """
 
     partition: Partition

@@ -77,9 +77,7 @@ def as_estimated(data: xr.Dataset) -> xr.Dataset:
         problem = f"no bin has a covariance of at least {FEWEST_SAMPLES} samples"
         raise InputError(problem, file=file, field="g2_cov", remedy="Choose another noise model")
     error = np.where(known, np.sqrt(np.where(known, variance, 1.0)), data.g2_err.values)
-    return data.assign(
-        g2_err=(data.g2.dims, error, data.g2_err.attrs), valid=(data.g2.dims, valid, data.valid.attrs)
-    )
+    return data.assign(g2_err=(data.g2.dims, error, data.g2_err.attrs), valid=(data.g2.dims, valid, data.valid.attrs))
 
 
 def _matrices(g2_cov: Any) -> np.ndarray:

@@ -57,7 +57,9 @@ def sd_ratios(outcome: Outcome) -> SdRatios:
         weighted, precision = of_bins(_program(posterior, tuple(names)), bins, middle)
         for row, place in enumerate(places):
             own = np.array([draws[name][row][:, : made[row]].ravel() for name in names])
-            found[place] = _ratio(outcome, int(place), np.cov(own).reshape(2 * (len(names),)), weighted[row], precision[row])
+            found[place] = _ratio(
+                outcome, int(place), np.cov(own).reshape(2 * (len(names),)), weighted[row], precision[row]
+            )
     return SdRatios(dict(zip(names, found.T, strict=True)), _words(names, found, samples))
 
 

@@ -92,9 +92,7 @@ def covariance(bin: Any) -> CompressedScatter:
     samples, count = jnp.maximum(bin.layout[0, NUMBERS], 2.0), bin.layout[1, NUMBERS]
     precision = dist.Gamma(jnp.maximum(samples - count, 1.0) / 2.0, (samples - 1.0) / 2.0)
     power = dist.transforms.PowerTransform(-0.5)
-    return CompressedScatter(
-        numpyro.sample("error_scale", dist.TransformedDistribution(precision, power)), bin.layout
-    )
+    return CompressedScatter(numpyro.sample("error_scale", dist.TransformedDistribution(precision, power)), bin.layout)
 
 
 COVARIANCE = Noise(

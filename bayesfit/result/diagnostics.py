@@ -48,7 +48,9 @@ def diagnostics_of(outcome: Outcome, verdicts: list[Verdict], ratios: SdRatios) 
         "upper_limit": [{name: high for name, (_, high) in v.limits.items()} for v in verdicts],
     }
     if ratios.ratios:
-        of_parameters["sd_ratio"] = [{name: row[place] for name, row in ratios.ratios.items()} for place in range(len(verdicts))]
+        of_parameters["sd_ratio"] = [
+            {name: row[place] for name, row in ratios.ratios.items()} for place in range(len(verdicts))
+        ]
     identified = [[is_identified(v.contractions.get(name, np.nan)) for name in names] for v in verdicts]
     return xr.Dataset(
         {
