@@ -35,7 +35,7 @@ def numbers_of(reader: Reader, bins: int, maps: Maps, mapping: np.ndarray | None
     photons = photons.reshape(-1, *photons.shape[-2:])[0] if photons.ndim > 2 else photons
     if roi.shape != photons.shape:
         return {}, f"photon pairs cannot be counted: {roi_map} has shape {roi.shape}, {image} {photons.shape}"
-    labels = _labels(roi, bins, mapping)
+    labels = labels_of(roi, bins, mapping)
     if labels is None:
         return {}, f"photon pairs cannot be counted: the numbers in {roi_map} are not those of {bins} bins"
     static = reader.array(static_map) if static_map and reader.has(static_map) else np.zeros(roi.shape, int)
@@ -47,7 +47,7 @@ def numbers_of(reader: Reader, bins: int, maps: Maps, mapping: np.ndarray | None
     return {"counts": found[:, 0], "pixels": found[:, 1]}, ""
 
 
-def _labels(roi: np.ndarray, bins: int, mapping: np.ndarray | None) -> np.ndarray | None:
+def labels_of(roi: np.ndarray, bins: int, mapping: np.ndarray | None) -> np.ndarray | None:
     """The number on the map of each column; None where they do not match."""
     present = np.unique(roi[roi > 0])
     if present.size == bins and present[-1] == bins:

@@ -6,6 +6,8 @@ Current     /xpcs/multitau/normalized_g2 (tau, bin), its errors, delay_list in f
 Older       /exchange/norm-0-g2 (tau, bin), norm-0-stderr, tau in frames; /xpcs/dqlist, dphilist.
 Counting    photons per pixel and frame from temporal_mean/scattering_2d, or pixelSum, over the pixels of a bin in
             dynamic_roi_map, or dqmap; frames from intensity_vs_time, or frameSum; files averaged from file_list.
+Covariance  of g2 between delays, from unnormalized_G2 (tau, 3, row, column), which boost_corr writes with -G: mean
+            product of each pixel, and means of its early and its late frames; or normalized_g2_cov, as we write it.
 Amplitudes  X-rays see contrasts of a few percent to a half, on a baseline near 1.
 """
 
@@ -18,6 +20,7 @@ import xarray as xr
 from bayesfit import InputError, Pipeline, curves
 from bayesfit.compute.hdf5 import Reader, missing_in, opened
 from bayesfit.pipelines._counting import Maps, numbers_of
+from bayesfit.pipelines._covariance import covariance_of
 from bayesfit.pipelines._q_units import per_angstrom
 from bayesfit.pipelines._quantities import relaxation
 
@@ -63,7 +66,7 @@ def _current(reader: Reader) -> tuple[Arrays, list[str]]:
     arrays = {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi}
     if reader.has(Q_ERR) and reader.array(Q_ERR).shape == (len(g2),):
         arrays["q_err"] = reader.vector(Q_ERR)
-    return arrays | said | counting, [*notes, note]
+    return arrays | said | counting | covariance_of(reader, len(g2), _flat(reader)), [*notes, note]
 
 
 def _counting(reader: Reader, bins: int) -> tuple[Arrays, str]:
@@ -71,13 +74,17 @@ def _counting(reader: Reader, bins: int) -> tuple[Arrays, str]:
     qmap, frames = "xpcs/qmap/", "xpcs/spatial_mean/intensity_vs_time"
     if not reader.has(frames):
         return {}, f"photon pairs cannot be counted: the file has no {frames}"
-    mapping = qmap + "dynamic_index_mapping"
     maps = Maps(qmap + "dynamic_roi_map", "xpcs/temporal_mean/scattering_2d", qmap + "static_roi_map")
-    flat = reader.vector(mapping).astype(int) if reader.has(mapping) else None
-    found, note = numbers_of(reader, bins, maps, flat)
+    found, note = numbers_of(reader, bins, maps, _flat(reader))
     repeats = len(reader.strings("xpcs/average/file_list"))
     alone = {"frames": reader.array(frames).shape[-1], "repeats": max(repeats, 1)}
     return (found | alone if found else {}), note
+
+
+def _flat(reader: Reader) -> np.ndarray | None:
+    """The flat index of each column on the map; None where the file does not state it."""
+    mapping = "xpcs/qmap/dynamic_index_mapping"
+    return reader.vector(mapping).astype(int) if reader.has(mapping) else None
 
 
 def _bins(reader: Reader, bins: int) -> tuple[np.ndarray | None, np.ndarray | None, str, list[str]]:

@@ -30,6 +30,7 @@ from shipped import g1, shipped_models, spec
 from uniformity import band, counts_below, holm, p_value
 
 import bayesfit
+from bayesfit.modelling.compression import FEWEST, MOST, SHARE, compression
 from bayesfit.modelling.noise import NOISES
 from bayesfit.posterior.prepare import prepare
 
@@ -37,6 +38,7 @@ ALPHA = 0.01
 LARGEST = 255  # rank, and number of draws among which a truth is ranked
 AT_ONCE = 1000  # curves in one dataset
 QUICKLY_COMPILED = {"xla_backend_optimization_level": 0}  # for programs that run once
+SAMPLES = 32  # of which noise "covariance" knows the covariance
 CORRELATED, SPECKLE = ("error_range", "error_share"), ("speckle_time", "speckle_share")
 CONVERGED = ("ok", "not_identified", "misfit")
 LIKELIHOOD = "log_likelihood"
@@ -103,6 +105,9 @@ class Setting:
         """What the engine makes of it, for these curves, or for one of which nothing is known."""
         if data is None and self.noise == "photons":
             data = counted_curves.numbered(self.tau, np.ones((1, self.delays)), 0.1)
+        elif data is None and self.noise == "covariance":
+            cov = self.error**2 * np.eye(self.delays)
+            data = bayesfit.curves(self.tau, np.ones(self.delays), g2_cov=cov, cov_samples=SAMPLES)
         elif data is None:
             data = bayesfit.curves(self.tau, np.ones(self.delays), np.full(self.delays, self.error))
         return prepare(data, **self.options)
@@ -123,6 +128,8 @@ def simulate(setting, count, seed):
     tau = setting.tau
     if setting.noise == "photons":
         return simulate_counted(setting, count, rng)
+    if setting.noise == "covariance":
+        return simulate_estimated(setting, count, rng)
     error = setting.error * rng.uniform(0.5, 2.0, (count, tau.size))
     unseen = rng.integers(tau.size, size=count)[:, None] == np.arange(tau.size)
     masked = rng.random(error.shape) < setting.masked
@@ -134,6 +141,32 @@ def simulate(setting, count, seed):
         g2[i] = np.where(valid, mean_curve(setting, values, tau) + noise, np.nan)
     g2[unseen] = error[unseen] = 0.0
     return Simulated(bayesfit.curves(tau, g2, error), truth)
+
+
+def simulate_estimated(setting, count, rng):
+    """Curves with a covariance of few samples, of correlated errors; some points of each are NaN."""
+    tau, size = setting.tau, setting.delays
+    near = np.exp(-np.abs(np.subtract.outer(np.log10(tau), np.log10(tau))) / 0.5)
+    root = setting.error * np.linalg.cholesky(0.5 * near + 0.5 * np.eye(size))
+    samples = rng.standard_normal((count, SAMPLES, size)) @ root.T
+    off = samples - samples.mean(axis=1, keepdims=True)
+    cov = np.einsum("bst,bsu->btu", off, off) / (SAMPLES - 1)
+    truth = prior_draws(setting, count, int(rng.integers(2**32)))
+    noise = np.einsum("bst,bs->bt", off, rng.standard_normal((count, SAMPLES))) / np.sqrt(SAMPLES - 1)
+    g2 = mean_curve(setting, truth, tau) + truth["error_scale"][:, None] * noise
+    g2[rng.random(g2.shape) < setting.masked] = np.nan
+    return Simulated(bayesfit.curves(tau, g2, g2_cov=cov, cov_samples=SAMPLES), truth)
+
+
+def log_likelihood_of_statistics(setting, values, tau, g2, cov, valid):
+    """Log density (...) of the white statistics of one curve, per unit of g2 / g2_err as the engine has it."""
+    own = cov[np.ix_(valid, valid)]
+    rows = compression(tau[valid], np.diagonal(own), int(np.clip(SAMPLES // SHARE, FEWEST, MOST)))
+    root = np.linalg.cholesky(rows @ own @ rows.T)
+    residual = (g2[valid] - mean_curve(setting, values, tau[valid])) @ rows.T
+    white = np.linalg.solve(root, residual[..., None])[..., 0]
+    scale = np.asarray(values["error_scale"])[..., None]
+    return np.sum(stats.norm.logpdf(white, scale=scale), axis=-1) - 0.5 * np.sum(np.log(np.diagonal(own)))
 
 
 def simulate_counted(setting, count, rng):
@@ -229,7 +262,10 @@ def scattered(noise, values, tau, error, valid, rng):
 
 
 def log_likelihood(setting, values, tau, g2, error, valid):
-    """Log density (...) of the valid points of one curve at values (...); of counted pairs without correlations."""
+    """Log density (...) of the valid points of one curve at values (...); of counted pairs without correlations.
+    `error` (tau,) is the covariance (tau, tau) for noise "covariance"."""
+    if setting.noise == "covariance":
+        return log_likelihood_of_statistics(setting, values, tau, g2, error, valid)
     if setting.noise == "photons":
         pairs = error[valid] ** -2.0
         mean = mean_curve(setting, values, tau[valid])
@@ -282,7 +318,8 @@ def pairs(setting, simulated, draws, there):
         if name in known:
             yield name, (known[name], draws[name][there])
     data = simulated.data.isel(q_bin=there)
-    rows = zip(data.g2.values, data.g2_err.values, data.valid.values, strict=True)
+    errors = data.g2_cov if setting.noise == "covariance" else data.g2_err
+    rows = zip(data.g2.values, errors.values, data.valid.values, strict=True)
     joined = {
         n: np.column_stack([v, draws[n][there] if n in draws else np.tile(v[:, None], LARGEST)])
         for n, v in truth.items()

@@ -119,7 +119,8 @@ def test_likelihood_is_the_engines(noise):
         expected = jax.jit(jax.vmap(engine))(problem.bins, simulated.truth)
     for i in range(5):
         values = {name: value[i] for name, value in simulated.truth.items()}
-        row = (simulated.data[name].values[i] for name in ("g2", "g2_err", "valid"))
+        errors = "g2_cov" if noise == "covariance" else "g2_err"
+        row = (simulated.data[name].values[i] for name in ("g2", errors, "valid"))
         ours = calibration.log_likelihood(setting, values, setting.tau, *row)
         assert ours == pytest.approx(float(expected[i]), rel=1e-6, abs=1e-6)
 

@@ -42,8 +42,10 @@ def dataset(bins=1, delays=14, error=0.02, seed=0, contrast=0.2, **options):
     tau = np.geomspace(1e-3, 1.0, delays)
     g2 = 1.0 + contrast * np.exp(-2 * (20.0 * tau) ** 0.9) + error * rng.standard_normal((bins, delays))
     g2_err = error * rng.uniform(0.5, 2.0, (bins, delays))
+    near = 0.5 * np.exp(-np.abs(np.subtract.outer(np.log(tau), np.log(tau)))) + 0.5 * np.eye(delays)
+    estimated = {"g2_cov": g2_err[:, :, None] * near * g2_err[:, None], "cov_samples": 32}
     g2[:, 5] = np.nan
-    return bayesfit.curves(tau, g2, g2_err, **{**COUNTED, **options})
+    return bayesfit.curves(tau, g2, g2_err, **{**COUNTED, **estimated, **options})
 
 
 def problem_of(data, model="stretched_exponential", *args, **options):

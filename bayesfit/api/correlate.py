@@ -67,7 +67,8 @@ def correlate(
     Returns:
         Curves as `bayesfit.curves` gives them, with `counts`, `pixels` and `frames`, and `pairs_seen`,
         `pairs_expected` (q_bin, tau) and `g2_cov` (q_bin, tau, tau_other), the covariance of g2 between delays by a
-        jackknife over blocks of pixels, whose diagonal is `g2_err` squared; NaN for bins of fewer than 8 pixels.
+        jackknife over blocks of pixels, `cov_samples` of them, whose diagonal is `g2_err` squared; NaN for bins of
+        fewer than 8 pixels.
 
     Raises:
         InputError: frames, masks and bins do not fit together, or cannot be used. SettingsError: a setting is
@@ -115,6 +116,8 @@ def as_curves(found: Correlated, frame_time: float, file: str | None = None) -> 
         found.lags * frame_time,
         found.g2,
         np.sqrt(np.diagonal(found.cov, axis1=1, axis2=2)),
+        g2_cov=found.cov,
+        cov_samples=found.cov_samples,
         q=q,
         phi=phi,
         q_err=found.partition.dynamic.q_err,
@@ -131,9 +134,8 @@ def as_curves(found: Correlated, frame_time: float, file: str | None = None) -> 
         name: (("q_bin", "tau"), values, {"units": "1", "long_name": described[name]})
         for name, values in (("pairs_seen", found.seen), ("pairs_expected", found.expected))
     }
-    covariance = (("q_bin", "tau", "tau_other"), found.cov, {"units": "1", "long_name": "covariance of g2"})
     notes = "; ".join(filter(None, [data.attrs["notes"], *found.notes]))
-    return data.assign(pairs | {"g2_cov": covariance}).assign_attrs(notes=notes)
+    return data.assign(pairs).assign_attrs(notes=notes)
 
 
 def frame_time_of(given: float | None, source: Frames) -> float:

@@ -14,12 +14,12 @@ from bayesfit.api.made_of import made_of
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.journal import agree
 from bayesfit.compute.work import Report, heeded
-from bayesfit.data.counting import as_counted
 from bayesfit.data.curves import by_bin
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.modelling.noise import get_noise
 from bayesfit.modelling.noise_model import Noise, without_approximation
 from bayesfit.modelling.settings import FitSettings
+from bayesfit.posterior.bin_layout import as_needed
 from bayesfit.posterior.prepare import Problem, prepare
 from bayesfit.posterior.trial import check_density, check_model
 from bayesfit.result.assemble import assemble
@@ -77,7 +77,7 @@ def begin(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> Begun:
     Raises:
         InputError, SettingsError, ModelError: they cannot be used.
     """
-    curves = as_counted(by_bin(curves)) if get_noise(settings.noise).counted else curves
+    curves = as_needed(curves, get_noise(settings.noise))
     if choices.across or settings.method != "nuts":
         problem, together = prepared_together(curves, choices, settings)
     else:

@@ -122,8 +122,17 @@ class Reader:
         except (OSError, RuntimeError) as error:
             raise InputError(f"cannot be read ({error})", file=self.path, field=name) from error
 
-    def _dataset(self, name: str) -> h5py.Dataset:
-        """A dataset of this file that is not empty and fits in memory."""
+    def rows(self, name: str) -> Iterator[Num[np.ndarray, "*any"]]:
+        """A dataset of real numbers, one place of its first axis after the other; only one of them must fit in
+        memory."""
+        dataset = self._dataset(name, at_once=1)
+        if dataset.dtype.kind not in "fiu" or not dataset.ndim:
+            raise InputError(f"expected rows of real numbers, got {dataset.dtype}", file=self.path, field=name)
+        for place in range(len(dataset)):
+            yield np.asarray(dataset[place])
+
+    def _dataset(self, name: str, at_once: int | None = None) -> h5py.Dataset:
+        """A dataset of this file that is not empty and fits in memory, or so many of its rows do."""
         found = None if leads_elsewhere(self.file, name) else self.file.get(name)
         if not isinstance(found, h5py.Dataset):
             problem = "the dataset is missing" if found is None else "is a group, expected a dataset"
@@ -132,7 +141,8 @@ class Reader:
             raise InputError(ELSEWHERE, file=self.path, field=name, remedy="Copy the data into one file")
         if not found.size:
             raise InputError(f"is empty, shape {found.shape or ()}", file=self.path, field=name)
-        largest = max(found.size, math.prod(found.chunks or ())) * max(found.dtype.itemsize, 8)
+        size = found.size if at_once is None else at_once * math.prod(found.shape[1:])
+        largest = max(size, math.prod(found.chunks or ())) * max(found.dtype.itemsize, 8)
         if largest * COPIES > memory():
             raise InputError(
                 f"shape {found.shape} would not fit in memory", file=self.path, field=name, remedy="Is it corrupt?"

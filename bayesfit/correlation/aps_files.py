@@ -103,6 +103,7 @@ def _multitau(found: Correlated) -> dict[str, Any]:
         "normalized_g2": found.g2.T,
         "normalized_g2_err": np.where(found.seen > 0, np.nan_to_num(error), 0.0).T,
         "normalized_g2_cov": found.cov,
+        "normalized_g2_cov_samples": found.cov_samples,
         "pairs_seen": found.seen.T,
         "pairs_expected": found.expected.T,
         "config/stride_frame": 1,

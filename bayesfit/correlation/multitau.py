@@ -62,8 +62,9 @@ class Correlated:
 
     `lags` and `summed` (tau,): delays, and how many frames are summed at each, in frames. `g2`, and the photon pairs
     `seen` and `expected` (bin, tau) of which it is the ratio; `cov` (bin, tau, tau), its covariance between delays, NaN
-    for a bin of few pixels. `counts` and `pixels` (bin,): photons per pixel and frame, and pixels that were used.
-    `frames`: how many were used. `image` (row, column) and `intensity` (frame,): photons per pixel and frame.
+    for a bin of few pixels, from so many blocks as `cov_samples` (bin,) says. `counts` and `pixels` (bin,): photons per
+    pixel and frame, and pixels that were used. `frames`: how many were used. `image` (row, column) and `intensity`
+    (frame,): photons per pixel and frame.
     """
 
     partition: Partition
@@ -72,6 +73,7 @@ class Correlated:
     summed: Int[np.ndarray, " tau"]
     g2: Float[np.ndarray, "bin tau"]
     cov: Float[np.ndarray, "bin tau tau"]
+    cov_samples: Float[np.ndarray, " bin"]
     seen: Float[np.ndarray, "bin tau"]
     expected: Float[np.ndarray, "bin tau"]
     counts: Float[np.ndarray, " bin"]
@@ -243,6 +245,7 @@ def _correlated(
         summed=summed,
         g2=g2_of(pairs),
         cov=covariance(pairs, blocks),
+        cov_samples=blocks.by_dynamic(np.ones(blocks.pixels.size)),
         seen=pairs.seen,
         expected=pairs.expected,
         counts=np.sqrt(blocks.over_static(of_static) / np.maximum(pixels, 1)) / sums.frames,

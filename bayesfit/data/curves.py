@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
 from bayesfit.data.counting import countable, missing_numbers, with_numbers
+from bayesfit.data.covariance import error_of, with_covariance
 
 CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
 BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
@@ -55,6 +56,8 @@ def curves(
     frames_summed: Any = None,
     repeats: Any = None,
     q_err: Any = None,
+    g2_cov: Any = None,
+    cov_samples: Any = None,
     pipeline: str = "table",
     file: str | None = None,
     attrs: dict[str, str | float] | None = None,
@@ -78,6 +81,9 @@ def curves(
         repeats: how many series the values are an average of; 1 by default. The time of a frame is the smallest spacing
             of the delays, or `attrs["frame_time"]` in s.
         q_err: standard errors of `q` (q_bin,), all q being off together, for `bayesfit.law(..., q="uncertain")`.
+        g2_cov: covariance of g2 between delays (q_bin, tau, tau), for noise "covariance"; NaN for a bin without. By
+            default `g2_err` is the root of its diagonal.
+        cov_samples: of how many independent samples (blocks of pixels, repeats) it was estimated, a number or (q_bin,).
         pipeline: name of the pipeline whose derived quantities `fit` adds ("" for none).
         file: where the data come from, for messages. attrs: more attributes, strings or numbers.
 
@@ -96,6 +102,8 @@ def curves(
         {'q_bin': 1, 'tau': 20}
     """
     notes, bins = list[str](), {"q": q, "phi": phi} | ({"q_err": q_err} if q_err is not None else {})
+    if g2_err is None and g2_cov is not None:
+        g2_err = error_of(g2_cov)
     x, values, errors = _points(tau, g2, g2_err, file, notes)
     _check_delays(x, delays, file)
     _check_shapes(x, values, errors, file)
@@ -109,6 +117,7 @@ def curves(
     data = data.assign_attrs({**own, "notes": "; ".join(notes), **(attrs or {})})
     numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
     data = with_numbers(data, {**numbers, "frames_summed": _in_order(frames_summed, order)})
+    data = data if g2_cov is None else with_covariance(data, g2_cov, cov_samples, order)
     _check_left(data, file)
     return within(data, skip_first, tau_min, tau_max)
 
@@ -215,7 +224,8 @@ def by_bin(data: xr.Dataset) -> xr.Dataset:
     if "valid" in data and data.valid.dtype != bool:
         data = data.assign(valid=data.valid.fillna(0).astype(bool))
     if "tau" in data.dims and data.attrs.get("delays", 1) and np.any(np.diff(data.tau) < 0):
-        data = data.sortby("tau")
+        places = np.argsort(data.tau.values, kind="stable")
+        data = data.isel({"tau": places} | ({"tau_other": places} if "g2_cov" in data else {}))
     return data.transpose("q_bin", "tau", ..., missing_dims="ignore")
 
 

@@ -51,7 +51,8 @@ class Case:
     contraction; `limits`: parameter name to the limit that the data set, in words; `modes`: in words, where mixed
     chains have two modes; `dependent`: in words, which bins are not independent of each other; `too_narrow`: the
     factor by which intervals are too narrow therefore; `approximate`: in words, that draws are those of an
-    approximation; `theory_change`: spread of the log likelihood over draws by theory's errors, which are kept fixed.
+    approximation; `errors_disputed`: in words, that a measured covariance gives larger errors than theory's;
+    `theory_change`: spread of the log likelihood over draws by theory's errors, which are kept fixed.
     """
 
     points: int = 1
@@ -71,6 +72,7 @@ class Case:
     largest_excess: float = np.inf
     finite: bool = True
     misfits: tuple[str, ...] = ()
+    errors_disputed: str = ""
     conflicts: tuple[str, ...] = ()
     contractions: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
@@ -150,6 +152,7 @@ RULES = (
         ),
     ),
     Rule("misfit", lambda c: bool(c.misfits), lambda c: "; ".join(c.misfits)),
+    Rule("misfit", lambda c: bool(c.errors_disputed), lambda c: c.errors_disputed),
     Rule("prior_conflict", lambda c: bool(c.conflicts), lambda c: "; ".join(c.conflicts)),
     Rule("misfit", lambda c: bool(c.dependent) and c.too_narrow > TOO_NARROW, lambda c: c.dependent),
     Rule(

@@ -72,6 +72,7 @@ def judge(findings: Findings) -> Verdict:
     case = replace(
         _of_chains(findings, numbers),
         misfits=wrong,
+        errors_disputed=findings.errors_disputed,
         conflicts=tuple(disputed.values()),
         contractions=contractions,
         limits={name: in_words(found, findings.units.get(name, "")) for name, found in limits.items()},

@@ -20,6 +20,7 @@ from numpyro.distributions.transforms import ExpTransform
 from scipy import stats
 
 from bayesfit.compute.errors import SettingsError, nearest
+from bayesfit.modelling.estimated_covariance import COVARIANCE
 from bayesfit.modelling.model import Parameter
 from bayesfit.modelling.noise_model import Layout, Noise, Real
 from bayesfit.modelling.ornstein_uhlenbeck import ornstein_uhlenbeck
@@ -230,7 +231,9 @@ SPECKLE = Noise(
 )
 
 
-NOISES = {noise.name: noise for noise in (SCALED, STATED, INFERRED, SMOOTH, ROBUST, CORRELATED, SPECKLE, PHOTONS)}
+NOISES = {
+    noise.name: noise for noise in (SCALED, STATED, INFERRED, SMOOTH, ROBUST, CORRELATED, SPECKLE, PHOTONS, COVARIANCE)
+}
 
 
 def get_noise(name: str) -> Noise:

@@ -32,6 +32,7 @@ class Noise:
         delays: whether it needs delays, which are positive, and not just any x.
         layout: `tau -> (tau, column)`, computed once in NumPy: what the program must know of the delays beside `tau`.
         counted: whether points are numbers of photon pairs; `layout` is then filled for each bin by itself.
+        estimated: whether the covariance of the points was estimated from samples; `layout` is then filled likewise.
         observed: `(scatter, bin) -> scatter`: that of the points, where `program` only gives an approximation of it, in
             which amplitudes can be integrated out, and the sampler corrects for the difference; else None.
         parameters: the sampled parameters, described.
@@ -46,6 +47,7 @@ class Noise:
     delays: bool = False
     layout: Callable[[np.ndarray], Layout] = lambda tau: np.zeros((tau.size, 0))
     counted: bool = False
+    estimated: bool = False
     observed: Callable[[Scatter, Points], PointScatter] | None = None
     parameters: tuple[Parameter, ...] = ()
     description: str = ""

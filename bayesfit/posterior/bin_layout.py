@@ -11,7 +11,10 @@ from jaxtyping import Float, UInt32
 
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
+from bayesfit.data.counting import as_counted
+from bayesfit.data.covariance import as_estimated
 from bayesfit.data.curves import by_bin
+from bayesfit.modelling.compression import Estimated, layout_of
 from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.photon_layout import uncorrelated, with_white_data
 from bayesfit.modelling.priors import Prior
@@ -21,6 +24,17 @@ PADDED = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)  # lengths, so
 
 OfBins = Float[np.ndarray, "*q_bin"]
 OfPoints = Float[np.ndarray, "q_bin padded"]
+
+
+def as_needed(data: xr.Dataset, noise: Noise) -> xr.Dataset:
+    """The dataset as the noise model takes it: as numbers of pairs, or with the errors of an estimated covariance.
+
+    Raises:
+        InputError: the data do not have what it needs.
+    """
+    if noise.counted:
+        return as_counted(by_bin(data))
+    return as_estimated(by_bin(data)) if noise.estimated else data
 
 
 def oriented(data: xr.Dataset) -> xr.Dataset:
@@ -93,6 +107,10 @@ def _layouts(
         return with_white_data(
             uncorrelated(pairs, np.pad(seen, more, constant_values=1.0), standardised[1] > 0), *standardised
         )
+    if noise.estimated:
+        own = tau[: data.sizes["tau"]]
+        rows = zip(data.valid.values, data.g2_cov.values, data.cov_samples.values, strict=True)
+        return np.array([layout_of(own, valid, Estimated(each, n), tau.size) for valid, each, n in rows])
     layout = noise.layout(tau)
     return np.broadcast_to(layout, (data.sizes["q_bin"], *layout.shape)).copy()
 

@@ -17,7 +17,7 @@ from bayesfit.compute.devices import take
 from bayesfit.compute.errors import InputError, ModelError, SettingsError, nearest
 from bayesfit.compute.kinds import expect_table
 from bayesfit.compute.processes import refuse_late_fork
-from bayesfit.data.counting import Counting, as_counted
+from bayesfit.data.counting import Counting
 from bayesfit.data.curves import BASELINE_PRIOR, CONTRAST_PRIOR
 from bayesfit.modelling.model import AMPLITUDES, BASELINE, CONTRAST, Model, Parameter
 from bayesfit.modelling.model_choice import get_model
@@ -25,7 +25,7 @@ from bayesfit.modelling.noise import get_noise
 from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.priors import Prior, as_numbers, joined, parse_prior
 from bayesfit.posterior.bin_data import Bin
-from bayesfit.posterior.bin_layout import identity_of_bins, lay_out, oriented
+from bayesfit.posterior.bin_layout import as_needed, identity_of_bins, lay_out, oriented
 from bayesfit.posterior.bin_program import marginal_amplitudes, normal_amplitudes
 from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.program_checks import Sites, check_support, model_sites, noise_sites
@@ -142,7 +142,7 @@ def prepare(
     """
     refuse_late_fork()
     noise = get_noise(noise) if isinstance(noise, str) else noise
-    data = oriented(as_counted(data) if noise.counted else data)
+    data = oriented(as_needed(data, noise))
     expect_table(priors, "priors")
     expect_table(fixed, "fixed")
     programs = _programs(data, get_model(model), noise)

@@ -11,6 +11,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from bayesfit.data import describe as _describe
+from bayesfit.diagnose.covariance_check import sd_ratios
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.diagnose.verdict import Verdict
 from bayesfit.modelling.model_choice import source_hash, source_of
@@ -62,13 +63,14 @@ def _of_fitted(
 ) -> tuple[list[Verdict], Groups]:
     """The verdicts on the fitted bins, and all groups of these bins but the posterior."""
     predictions = predictions_of(outcome)
-    verdicts = verdicts_of(outcome, predictions)
+    ratios = sd_ratios(outcome)
+    verdicts = verdicts_of(outcome, predictions, ratios)
     drawn = Drawn(outcome.problem, outcome.curves, outcome.keys, values)
     return verdicts, {
         "sample_stats": _sample_stats(outcome),
         "point_estimate": least_squares_group(outcome),
         "fit_curve": predictions.band,
-        "diagnostics": diagnostics_of(outcome, verdicts),
+        "diagnostics": diagnostics_of(outcome, verdicts, ratios),
         **{name: group_of(name, drawn) for name in check_groups(outcome.settings.include)},
     }
 

@@ -11,6 +11,7 @@ import xarray as xr
 
 from bayesfit.data.error_audit import error_audit
 from bayesfit.diagnose.advice import advise_dataset
+from bayesfit.diagnose.covariance_check import SdRatios
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.diagnose.pooling_advice import advise_pooling
 from bayesfit.diagnose.prior_conflict import in_most_bins
@@ -26,13 +27,14 @@ OF_ADVICE = {
 }
 OF_PARAMETERS = {
     "contraction": "1 - variance of the posterior over that of the prior",
+    "sd_ratio": "error by the measured covariance g2_cov over that by theory's, which the fit uses",
     "prior_tail": "probability under its prior of a value as far out",
     "lower_limit": "value above which a parameter that is not identified lies with 95 % probability, NaN without one",
     "upper_limit": "value below which a parameter that is not identified lies with 95 % probability, NaN without one",
 }
 
 
-def diagnostics_of(outcome: Outcome, verdicts: list[Verdict]) -> xr.Dataset:
+def diagnostics_of(outcome: Outcome, verdicts: list[Verdict], ratios: SdRatios) -> xr.Dataset:
     """Verdict, reason and the numbers behind them, of every fitted bin."""
     advice = {
         "noise_to_try": _words(v.advice.noise for v in verdicts),
@@ -45,6 +47,10 @@ def diagnostics_of(outcome: Outcome, verdicts: list[Verdict]) -> xr.Dataset:
         "lower_limit": [{name: low for name, (low, _) in v.limits.items()} for v in verdicts],
         "upper_limit": [{name: high for name, (_, high) in v.limits.items()} for v in verdicts],
     }
+    if ratios.ratios:
+        of_parameters["sd_ratio"] = [
+            {name: row[place] for name, row in ratios.ratios.items()} for place in range(len(verdicts))
+        ]
     identified = [[is_identified(v.contractions.get(name, np.nan)) for name in names] for v in verdicts]
     return xr.Dataset(
         {

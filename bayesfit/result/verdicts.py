@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bayesfit.diagnose.contraction import LEVELS, prior_quantiles
+from bayesfit.diagnose.covariance_check import SdRatios
 from bayesfit.diagnose.findings import Findings
 from bayesfit.diagnose.first_delays import first_good_delays
 from bayesfit.diagnose.outcome import Outcome
@@ -24,7 +25,7 @@ OfBins = Float[np.ndarray, " q_bin"]
 class _OfAllBins(NamedTuple):
     """What is computed of all bins at once: evenly spaced quantiles of each parameter's prior, the log ratio of
     `speckle_log_ratio`, the first delays that are good, the sum of squared residuals from the posterior mean curve, and
-    the least-squares contrast with its standard error."""
+    the least-squares contrast with its standard error, and what a measured covariance says against theory's."""
 
     prior_quantiles: dict[str, Float[np.ndarray, "q_bin quantile"]]
     log_ratio: OfBins
@@ -32,9 +33,10 @@ class _OfAllBins(NamedTuple):
     chi2: OfBins
     contrast: OfBins
     contrast_sd: OfBins
+    errors_disputed: list[str]
 
 
-def verdicts_of(outcome: Outcome, predictions: Predictions) -> list[Verdict]:
+def verdicts_of(outcome: Outcome, predictions: Predictions, ratios: SdRatios) -> list[Verdict]:
     """The verdict on every bin, in order."""
     points = outcome.least_squares
     if points is None:
@@ -48,6 +50,7 @@ def verdicts_of(outcome: Outcome, predictions: Predictions) -> list[Verdict]:
         _chi2(outcome, predictions),
         np.asarray(solution.values["contrast"]) if fitted else unknown,
         np.asarray(solution.sd["contrast"]) if fitted else unknown,
+        ratios.words,
     )
     return [judge(_findings(outcome, predictions, found, place)) for place in range(outcome.bins)]
 
@@ -79,6 +82,7 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         scores=predictions.scores.get(place, np.zeros((0, int(valid.sum())))),
         speckle_log_ratio=float(found.log_ratio[place]),
         theory_change=0.0 if outcome.theory_change is None else float(outcome.theory_change[place]),
+        errors_disputed=found.errors_disputed[place],
         chi2=float(found.chi2[place]),
         tau=curves.tau.values[valid],
         delays=_delays(outcome),

@@ -1,0 +1,77 @@
+"""The covariance of g2 between delays from XPCS results: as it is stated, or from the products of every pixel that
+boost_corr keeps on request (-G), by the same jackknife over blocks of pixels as `bayesfit.correlate` makes."""
+
+from typing import Any
+
+import numpy as np
+
+from bayesfit.compute.errors import InputError
+from bayesfit.compute.hdf5 import Reader
+from bayesfit.correlation.blocks import Blocks, blocks_of
+from bayesfit.correlation.frame_sums import Sums
+from bayesfit.correlation.jackknife import covariance
+from bayesfit.correlation.normalise import pairs_of
+from bayesfit.geometry.bins import Bins, Partition
+from bayesfit.pipelines._counting import labels_of
+
+STATED = "xpcs/multitau/normalized_g2_cov"
+SAMPLES = "xpcs/multitau/normalized_g2_cov_samples"
+OF_PIXELS = ("xpcs/multitau/unnormalized_G2", "xpcs/multitau/unnormalized_g2")
+ROI_MAP = "xpcs/qmap/{}_roi_map"
+
+
+def covariance_of(reader: Reader, bins: int, mapping: np.ndarray | None) -> dict[str, Any]:
+    """`g2_cov` and `cov_samples` as `bayesfit.curves` takes them; nothing where the file does not say.
+
+    Args:
+        reader: the open file.
+        bins: columns of g2.
+        mapping: flat index of each column on the map, from 0.
+
+    Raises:
+        InputError: the products are of another detector than the map.
+    """
+    if reader.has(STATED) and reader.has(SAMPLES):
+        return {"g2_cov": reader.array(STATED), "cov_samples": reader.vector(SAMPLES)}
+    found = [name for name in OF_PIXELS if reader.has(name)]
+    if not found or not reader.has(ROI_MAP.format("dynamic")):
+        return {}
+    roi_map = reader.matrix(ROI_MAP.format("dynamic"))
+    labels = labels_of(roi_map, bins, mapping)
+    if labels is None:
+        return {}
+    blocks = blocks_of(_partition(reader, roi_map, labels), roi_map > 0)
+    pairs = pairs_of(_sums(reader, found[0], roi_map.shape, blocks), blocks, "symmetric")
+    return {"g2_cov": covariance(pairs, blocks), "cov_samples": blocks.by_dynamic(np.ones(blocks.pixels.size))}
+
+
+def _partition(reader: Reader, roi_map: np.ndarray, labels: np.ndarray) -> Partition:
+    """The bins of the pixels, dynamic ones in the order of the columns of g2."""
+    number = np.zeros(int(roi_map.max()) + 1, int)
+    number[labels] = np.arange(1, labels.size + 1)
+    static = reader.matrix(ROI_MAP.format("static")) if reader.has(ROI_MAP.format("static")) else roi_map
+    static = static if static.shape == roi_map.shape else roi_map
+    dynamic = number[roi_map.astype(int)]
+    used = (dynamic > 0) & (static > 0)
+    return Partition(used, _bins(static.astype(int), int(static.max())), _bins(dynamic, labels.size))
+
+
+def _bins(roi_map: np.ndarray, count: int) -> Bins:
+    return Bins(roi_map, np.zeros(count), np.zeros(1), np.arange(count))
+
+
+def _sums(reader: Reader, name: str, shape: tuple[int, ...], blocks: Blocks) -> Sums:
+    """Sums over blocks of the mean product of each pixel, and of its early and late means, delay by delay (tau, 3, row,
+    column)."""
+    found = []
+    for products in reader.rows(name):
+        if products.shape != (3, *shape):
+            problem = f"shape {products.shape} of a delay, expected (3, {', '.join(map(str, shape))}) as the q-map has"
+            raise InputError(problem, file=reader.path, field=name)
+        own = products.reshape(3, -1)[:, blocks.places].astype(float)
+        found.append(np.add.reduceat(own, blocks.starts, axis=1))
+    pairs, early, late = np.moveaxis(np.array(found), 0, -1)
+    nothing = np.zeros_like(pairs)
+    means = np.stack([early, late, nothing, nothing])
+    none = np.zeros(0)
+    return Sums(pairs, means, np.ones(pairs.shape[1]), 1, none, none, none)
