@@ -17,8 +17,8 @@ import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
 from bayesfit.compute.hdf5 import Reader, missing_in, opened
+from bayesfit.compute.q_units import per_angstrom
 from bayesfit.pipelines._counting import Maps, numbers_of
-from bayesfit.pipelines._q_units import per_angstrom
 from bayesfit.pipelines._quantities import relaxation
 
 CURRENT = ("xpcs/multitau/normalized_g2", "xpcs/multitau/normalized_g2_err", "xpcs/multitau/delay_list")
