@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from bayesfit.report.plots import plot_fit as plot_fit
     from bayesfit.report.plots import plot_series as plot_series
     from bayesfit.report.plots_across import plot_across as plot_across
+    from bayesfit.report.two_time_pictures import plot_two_time as plot_two_time
     from bayesfit.result.datasets import one_dataset as one_dataset
     from bayesfit.result.files import load as load
     from bayesfit.result.files import one_bin as one_bin
@@ -105,6 +106,7 @@ _HOMES = {
     "plot_fit": "report.plots",
     "plot_series": "report.plots",
     "plot_across": "report.plots_across",
+    "plot_two_time": "report.two_time_pictures",
     "numpyro_program": "posterior.prepare",
     "get_model": "modelling.model_choice",
     "get_pipeline": "modelling.registry",

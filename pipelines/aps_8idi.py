@@ -73,6 +73,8 @@ def _counting(reader: Reader, bins: int) -> tuple[Arrays, str]:
     found, note = numbers_of(reader, bins, maps, flat)
     repeats = len(reader.strings("xpcs/average/file_list"))
     alone = {"frames": reader.array(frames).shape[-1], "repeats": max(repeats, 1)}
+    if reader.has("xpcs/multitau/frame_pairs"):  # of a slice of ages
+        alone["frame_pairs"] = reader.vector("xpcs/multitau/frame_pairs")
     return (found | alone if found else {}), note
 
 

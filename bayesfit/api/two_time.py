@@ -18,6 +18,7 @@ from bayesfit.compute.whole_files import write_whole
 from bayesfit.correlation.ages import ages_of
 from bayesfit.correlation.delays import delays
 from bayesfit.correlation.multitau import Correlated, Settings
+from bayesfit.correlation.two_time import usable_delays
 from bayesfit.correlation.two_time_files import opened_matrices
 from bayesfit.correlation.two_time_matrix import Averaged, Where, averaged, upper_half
 from bayesfit.data.two_time import expect_two_time, two_time_record
@@ -31,13 +32,11 @@ def of_slices(found: Sequence[Correlated], frame_time: float, file: str | None =
     first = found[0]
     ages = first.settings.ages
     assert ages is not None
-    frame_pairs = np.stack([each.frame_pairs for each in found])
-    usable = ages.usable(frame_pairs, first.lags, first.summed)
     error = np.stack([np.sqrt(np.diagonal(each.cov, axis1=1, axis2=2)) for each in found])
     arrays = {
         "g2": np.stack([each.g2 for each in found]),
         "g2_err": error,
-        "usable": usable,
+        "usable": usable_delays(list(found)),
         "pairs_seen": np.stack([each.seen for each in found]),
         "pairs_expected": np.stack([each.expected for each in found]),
         "g2_cov": np.stack([each.cov for each in found]),
@@ -45,7 +44,7 @@ def of_slices(found: Sequence[Correlated], frame_time: float, file: str | None =
         "pixels": np.stack([np.maximum(each.pixels, 1) for each in found]),
         "frames": np.array([each.frames for each in found], float),
         "frames_summed": first.summed,
-        "frame_pairs": frame_pairs,
+        "frame_pairs": np.stack([each.frame_pairs for each in found]),
     }
     attrs = {"normalise": first.settings.normalise, "flatten": first.settings.flatten}
     data = two_time_record(

@@ -29,14 +29,14 @@ class ByAge:
         self.taken = 0
         self.sums: dict[int, np.ndarray] = {}
 
-    def __call__(self, frames: np.ndarray) -> float:
+    def __call__(self, frames: np.ndarray) -> np.ndarray:
         """Multiply new frames with those before them, as `Level` asks for. The sums stay here; none is given back."""
         new = len(frames) - self.delays[-1]
         found = self.ages.of_pairs(self.level, self.taken + np.arange(new), self.delays[:, None])
         self.taken += new
         for number in np.unique(found[found >= 0]).tolist():
             self.sums[number] = self.sums.get(number, 0.0) + self.compute(frames, found == number)
-        return 0.0
+        return np.zeros(1)
 
     def state(self) -> Arrays:
         """All that is needed to go on from here."""
@@ -49,7 +49,7 @@ class ByAge:
 
     def finished(self, shape: tuple[int, ...]) -> np.ndarray:
         """The sums of all slices (age, *shape, delay)."""
-        found = np.zeros((self.ages.count, *shape, self.delays.size))
+        found = np.zeros((self.ages.slice_count, *shape, self.delays.size))
         for number, array in self.sums.items():
             found[number] = array
         return found

@@ -35,7 +35,7 @@ class AgeDense(Dense):
     def finish(self) -> Float[np.ndarray, "age block tau"]:
         """The products, when all frames have been taken in."""
         by_tile = self._each(lambda tile, levels: levels.finish())
-        found = np.zeros((self.ages.count, self.blocks.pixels.size, by_tile[0].shape[-1]))
+        found = np.zeros((self.ages.slice_count, self.blocks.pixels.size, by_tile[0].shape[-1]))
         for tile, products in zip(self.tiles, by_tile, strict=True):
             found[:, self._blocks(tile)] += products
         return found
@@ -62,7 +62,7 @@ class AgeSparseLevel(SparseLevel):
     def __init__(self, whole: AgeSparse, number: int) -> None:
         super().__init__(own_delays(number, whole.per_level), whole.block, 0)
         self.ages, self.number = whole.ages, number
-        self.products = np.zeros((whole.ages.count, whole.blocks.pixels.size, len(self.delays)))
+        self.products = np.zeros((whole.ages.slice_count, whole.blocks.pixels.size, len(self.delays)))
 
     def take(self, new: Events, end: int) -> Events:
         """Take events in, up to the time `end`; give back those that are ready for the next level."""
@@ -104,7 +104,7 @@ class AgeMeans(AgeLevels):
         starts = np.flatnonzero(np.diff(np.append(blocks.static, -1), prepend=-1)) if by_frame else None
         columns = blocks.pixels.size + 1
         super().__init__(ages, per_level, np.zeros(columns), partial(of_some_means, starts), (4, columns))
-        self.photons, self.taken = np.zeros((ages.count, columns)), 0
+        self.photons, self.taken = np.zeros((ages.slice_count, columns)), 0
 
     def take(self, frames: np.ndarray, number: int = 0) -> None:
         """Take frames in, or sums of them that are ready for the level of this number."""

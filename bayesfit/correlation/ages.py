@@ -28,14 +28,14 @@ class Ages(NamedTuple):
     edges: tuple[float, ...]
 
     @property
-    def count(self) -> int:
+    def slice_count(self) -> int:
         """How many slices there are."""
         return len(self.edges) - 1
 
     def slices(self, age: Float[np.ndarray, "*any"]) -> Int[np.ndarray, "*any"]:
         """The slice of each age, from 0; -1 for an age outside of all."""
         found = np.searchsorted(np.array(self.edges), age, side="right") - 1
-        return np.where(found < self.count, found, -1)
+        return np.where(found < self.slice_count, found, -1)
 
     def of_pairs(self, level: int, late: Int[np.ndarray, "*any"], delay: Any) -> Int[np.ndarray, "*any"]:
         """The slices of pairs of a level: of the sums number `late` of 2^level frames and those `delay` sums before."""
@@ -59,7 +59,7 @@ class Ages(NamedTuple):
         return short & (frame_pairs > 0) & (frame_pairs >= ENOUGH * shortest)
 
 
-def ages_of(given: int | Sequence[float], frames: int | None, frame_time: float) -> Ages:
+def ages_of(given: Any, frames: int | None, frame_time: float) -> Ages:
     """Slices of ages: a number of equal ones of a series of `frames`, or edges [s].
 
     Raises:
@@ -74,15 +74,22 @@ def ages_of(given: int | Sequence[float], frames: int | None, frame_time: float)
             raise SettingsError(f"got {given!r}", field="ages", remedy=remedy)
         return Ages(tuple(np.linspace(0.0, frames, int(given) + 1).tolist()))
     remedy = "Expected a number of slices, or their edges in s, each above the one before"
-    listed = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
-    if not listed or not all(isinstance(edge, Real) and not isinstance(edge, bool) for edge in given):
+    if not _are_edges(given):
         raise SettingsError(f"got {given!r}", field="ages", remedy=remedy)
     edges = np.asarray(given, float) / frame_time
-    if not 2 <= edges.size <= MOST + 1 or not np.isfinite(edges).all() or np.any(np.diff(edges) <= 0) or edges[0] < 0:
-        raise SettingsError(f"got {given!r}", field="ages", remedy=remedy)
     if np.diff(edges).min() < 2.0:
         raise SettingsError("a slice is shorter than two frames", field="ages", remedy="Give wider slices")
     if frames is not None and edges[-2] >= frames:
         problem = f"a slice begins at {edges[-2] * frame_time:g} s, and the series ends at {frames * frame_time:g} s"
         raise SettingsError(problem, field="ages", remedy="Leave it out")
     return Ages(tuple(edges.tolist()))
+
+
+def _are_edges(given: Any) -> bool:
+    """Whether these are edges of slices: numbers from 0 on that grow."""
+    listed = isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes)
+    if not listed or not 2 <= len(given) <= MOST + 1:
+        return False
+    if not all(isinstance(edge, Real) and not isinstance(edge, bool) and np.isfinite(float(edge)) for edge in given):
+        return False
+    return bool(given[0] >= 0 and np.all(np.diff(np.asarray(given, float)) > 0))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.work import Report
 from bayesfit.correlation.age_sums import AgeSums
@@ -29,3 +33,17 @@ def two_time(
             problem = f"slice {number} of the ages has no frame that can be used"
             raise InputError(problem, file=frames.file, field="ages", remedy="Give other slices")
     return [correlated(found, sums, settings) for sums in slices]
+
+
+def usable_delays(found: list[Correlated]) -> np.ndarray:
+    """The delays (age, tau) that are of the age of their slice; see `Ages.usable`."""
+    first = found[0]
+    assert first.settings.ages is not None
+    return first.settings.ages.usable(np.stack([each.frame_pairs for each in found]), first.lags, first.summed)
+
+
+def of_delays(found: Correlated, own: np.ndarray) -> Correlated:
+    """What was correlated, at some of its delays (tau,) alone."""
+    by_delay = {name: getattr(found, name)[own] for name in ("lags", "summed", "frame_pairs")}
+    by_point = {name: getattr(found, name)[:, own] for name in ("g2", "seen", "expected")}
+    return replace(found, cov=found.cov[:, own][:, :, own], **by_delay, **by_point)

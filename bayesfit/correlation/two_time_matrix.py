@@ -106,7 +106,7 @@ def averaged(upper: Matrix, ages: Ages, per_level: int) -> Averaged:
     lags, summed = delays(max(len(upper) // 2, 1), per_level)
     counted = np.isfinite(upper)
     values, number, level = np.where(counted, upper, 0.0), counted.astype(float), 0
-    g2, error, pairs = (np.zeros((ages.count, lags.size)) for _ in range(3))
+    g2, error, pairs = (np.zeros((ages.slice_count, lags.size)) for _ in range(3))
     for place, (lag, m) in enumerate(zip(lags.tolist(), summed.tolist(), strict=True)):
         while 2**level < m:
             values, number, level = _halved(values), _halved(number), level + 1
@@ -130,7 +130,7 @@ def _of_delay(
     fine = ages.finer(BLOCKS)
     place = fine.of_pairs(level, late, delay)
     inside = place >= 0
-    size = ages.count * BLOCKS
+    size = ages.slice_count * BLOCKS
     values, number = (np.bincount(place[inside], each[inside], size).reshape(-1, BLOCKS) for each in diagonal)
     total, count = values.sum(axis=1, keepdims=True), number.sum(axis=1, keepdims=True)
     return _ratio(total, count)[:, 0], _jackknife(values, number), count[:, 0]

@@ -74,8 +74,8 @@ def curves(
         tau_min, tau_max: delays outside this range are left out; a number or one per bin (q_bin,), has unit s.
         counts, pixels, frames: mean photons per pixel and frame (q_bin,), pixels (q_bin,), and frames of the series:
             what the counting of photon pairs needs; one number stands for all bins.
-        frames_summed: frames summed at each delay (tau,); by default from the spacing of the delays.
-        frame_pairs: pairs of frames at each delay (tau,); by default frames less the delay, as in a whole series.
+        frames_summed: frames summed at each delay (tau,); by default from the spacing of the delays. frame_pairs: pairs
+            of frames at each delay (tau,); by default frames less the delay, as in a whole series.
         repeats: how many series the values are an average of; 1 by default. The time of a frame is the smallest spacing
             of the delays, or `attrs["frame_time"]` in s.
         pipeline: name of the pipeline whose derived quantities `fit` adds ("" for none).
@@ -109,8 +109,8 @@ def curves(
     own |= {"errors_stated": int(g2_err is not None), "contrast_prior": priors[0], "baseline_prior": priors[1]}
     data = data.assign_attrs({**own, "notes": "; ".join(notes), **(attrs or {})})
     numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
-    by_delay = {"frames_summed": frames_summed, "frame_pairs": frame_pairs}
-    data = with_numbers(data, numbers | {name: _in_order(given, order) for name, given in by_delay.items()})
+    numbers |= {"frames_summed": _in_order(frames_summed, order), "frame_pairs": _in_order(frame_pairs, order)}
+    data = with_numbers(data, numbers)
     if not _any_left(data):
         raise _nothing_left(values, errors, file)
     return within(data, skip_first, tau_min, tau_max)

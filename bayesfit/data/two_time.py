@@ -113,7 +113,7 @@ def _slice(data: xr.Dataset) -> xr.Dataset:
         raise InputError(
             f"{where}: no delay is short enough", file=file or None, field="age", remedy="Give wider slices"
         )
-    numbers = {name: data[name].values for name in COUNTED if name in data}
+    numbers: dict[str, Any] = {name: data[name].values for name in COUNTED if name in data}
     words = {name: whole.attrs[name] for name in WORDS if name in whole.attrs}
     try:
         made = curves(

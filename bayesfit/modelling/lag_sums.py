@@ -101,8 +101,8 @@ class LagSums:
         return extended(np.sum(triangle * (at(table, later) + at(table, earlier)), axis=1))
 
     def crossed(self, table: Table, lags: Float[np.ndarray, " tau"]) -> Float[np.ndarray, "tau tau bin"]:
-        """sum_s f(s) f(s - j) f(s + k - j) f(s + k) for all pairs of lags j, k, from a coarse table of them. Lags beyond
-        the frames, which a slice of ages has, count as the last one: the sum is a small part there."""
+        """sum_s f(s) f(s - j) f(s + k - j) f(s + k) for all pairs of lags j, k, from a coarse table of them. Longer
+        lags than frames, which a slice of ages has, count as the longest: the sum is a small part there."""
         factors, weights, (row, column) = _cycles(self.frames)
         product = at(table, factors[0])
         for factor in factors[1:]:
