@@ -101,13 +101,14 @@ def curves(
     _check_delays(x, delays, file)
     _check_shapes(x, values, errors, file)
     order = np.argsort(x, kind="stable")
-    x, values, errors = x[order], np.atleast_2d(values)[:, order], np.atleast_2d(errors)[:, order]
+    x, values, errors = (x[order], *(np.atleast_2d(each)[:, order] for each in (values, errors)))
     data = _dataset(x, {"g2": values, "g2_err": errors}, _masks(x, values, errors, delays), delays)
     data = data.assign_coords({name: _per_bin(given, len(values), name, file) for name, given in bins.items()})
+    priors = {"contrast_prior": contrast_prior}
+    priors["baseline_prior"] = baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
     own = {"pipeline": pipeline if delays else "", "file": str(file or ""), "delays": int(delays)}
-    priors = contrast_prior, baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
-    own |= {"errors_stated": int(g2_err is not None), "contrast_prior": priors[0], "baseline_prior": priors[1]}
-    data = data.assign_attrs({**own, "notes": "; ".join(notes), **(attrs or {})})
+    own |= {"errors_stated": int(g2_err is not None), **priors, "notes": "; ".join(notes)}
+    data = data.assign_attrs({**own, **(attrs or {})})
     numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
     numbers |= {"frames_summed": _in_order(frames_summed, order), "frame_pairs": _in_order(frame_pairs, order)}
     data = with_numbers(data, numbers)
@@ -240,8 +241,7 @@ def _real(array: Any, field: str, file: str | None, notes: list[str]) -> np.ndar
 def _check_delays(tau: np.ndarray, delays: bool, file: str | None) -> None:
     if tau.ndim != 1 or tau.size == 0:
         raise InputError(f"expected delays of shape (tau,), got {tau.shape}", file=file, field="tau")
-    bad = ~np.isfinite(tau) | ((tau < 0) & delays)
-    if bad.any():
+    if (bad := ~np.isfinite(tau) | ((tau < 0) & delays)).any():
         index = int(np.argmax(bad))
         remedy = "Delays are positive times in s" + ("; for any x pass delays=False" if tau[index] < 0 else "")
         raise InputError(f"index {index}: got {tau[index]:g}", file=file, field="tau", remedy=remedy)
@@ -267,8 +267,7 @@ def _per_bin(given: Any, bins: int, field: str, file: str | None) -> tuple[str, 
     array = np.atleast_1d(_real(given, field, file, []))
     if array.shape != (bins,):
         raise InputError(f"expected one value per bin, shape ({bins},), got {array.shape}", file=file, field=field)
-    bad = np.isinf(array) | ((array < 0) & (field == "q"))
-    if bad.any():
+    if (bad := np.isinf(array) | ((array < 0) & (field == "q"))).any():
         index = int(np.argmax(bad))
         remedy = "q is a length, in 1/angstrom; NaN where unknown" if field == "q" else "phi is an angle, in degree"
         raise InputError(f"got {array[index]:g}", file=file, field=field, bin=index, remedy=remedy)
