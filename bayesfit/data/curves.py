@@ -79,8 +79,7 @@ def curves(
         repeats: how many series the values are an average of; 1 by default. The time of a frame is the smallest spacing
             of the delays, or `attrs["frame_time"]` in s.
         pipeline: name of the pipeline whose derived quantities `fit` adds ("" for none).
-        file: where the data come from, for messages.
-        attrs: more attributes, strings or numbers.
+        file: where the data come from, for messages. attrs: more attributes, strings or numbers.
 
     Returns:
         Dataset with dims (q_bin, tau): `g2`, `g2_err`, `valid` (True where the point is data and is used), counts of
