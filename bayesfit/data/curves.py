@@ -97,20 +97,17 @@ def curves(
     """
     notes, bins = list[str](), {"q": q, "phi": phi}
     x, values, errors = _points(tau, g2, g2_err, file, notes)
-    _check_delays(x, delays, file)
-    _check_shapes(x, values, errors, file)
+    _check_points(x, values, errors, delays, file)
     order = np.argsort(x, kind="stable")
     x, values, errors = (x[order], *(np.atleast_2d(each)[:, order] for each in (values, errors)))
     data = _dataset(x, {"g2": values, "g2_err": errors}, _masks(x, values, errors, delays), delays)
     data = data.assign_coords({name: _per_bin(given, len(values), name, file) for name, given in bins.items()})
-    priors = {"contrast_prior": contrast_prior}
-    priors["baseline_prior"] = baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
-    own = {"pipeline": pipeline if delays else "", "file": str(file or ""), "delays": int(delays)}
-    own |= {"errors_stated": int(g2_err is not None), **priors, "notes": "; ".join(notes)}
-    data = data.assign_attrs({**own, **(attrs or {})})
-    numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
-    numbers |= {"frames_summed": _in_order(frames_summed, order), "frame_pairs": _in_order(frame_pairs, order)}
-    data = with_numbers(data, numbers)
+    said: dict[str, Any] = {"pipeline": pipeline if delays else "", "file": str(file or ""), "delays": int(delays)}
+    said |= {"errors_stated": int(g2_err is not None), "contrast_prior": contrast_prior, "notes": "; ".join(notes)}
+    said["baseline_prior"] = baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
+    data = data.assign_attrs(said | (attrs or {}))
+    own = {"frames_summed": _in_order(frames_summed, order), "frame_pairs": _in_order(frame_pairs, order)}
+    data = with_numbers(data, {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats} | own)
     if not _any_left(data):
         raise _nothing_left(values, errors, file)
     return within(data, skip_first, tau_min, tau_max)
@@ -246,7 +243,8 @@ def _check_delays(tau: np.ndarray, delays: bool, file: str | None) -> None:
         raise InputError(f"index {index}: got {tau[index]:g}", file=file, field="tau", remedy=remedy)
 
 
-def _check_shapes(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, file: str | None) -> None:
+def _check_points(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool, file: str | None) -> None:
+    _check_delays(tau, delays, file)
     if g2.ndim not in (1, 2) or g2.shape[-1] != tau.size:
         turned = g2.ndim == 2 and g2.shape[0] == tau.size
         remedy = "It looks transposed: pass g2.T" if turned else "Expected axes (q_bin, tau)"
