@@ -97,7 +97,7 @@ def two_time(
         >>> matrix = 1 + 0.2 * np.exp(-0.1 * abs(time - time[:, None]))
         >>> data = bayesfit.two_time(matrix, frame_time=0.01, ages=2)
         >>> dict(data.sizes), data.age.values.tolist()
-        ({'age': 2, 'q_bin': 1, 'tau': 43}, [1.0, 3.0])
+        ({'age': 2, 'q_bin': 1, 'tau': 44}, [1.0, 3.0])
     """
     given = _each(matrices)
     bins = None if len(given) == 1 else 0

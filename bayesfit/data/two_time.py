@@ -82,7 +82,7 @@ def age_slices(data: xr.Dataset) -> list[xr.Dataset]:
         >>> matrix = 1 + 0.2 * np.exp(-0.1 * abs(time - time[:, None]))
         >>> slices = bayesfit.age_slices(bayesfit.two_time(matrix, frame_time=0.01, ages=2))
         >>> [(part.attrs["age"], part.sizes["tau"]) for part in slices]
-        [(1.0, 40), (3.0, 40)]
+        [(1.0, 44), (3.0, 43)]
     """
     expect_two_time(data)
     return [_slice(data.isel(age=number)) for number in range(data.sizes["age"])]
