@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from bayesfit.api.law import law as law
     from bayesfit.api.series import series as series
     from bayesfit.api.stokes_einstein import stokes_einstein as stokes_einstein
+    from bayesfit.api.two_time import read_two_time as read_two_time
+    from bayesfit.api.two_time import save_two_time as save_two_time
+    from bayesfit.api.two_time import two_time as two_time
     from bayesfit.backends.arrays import ensure_numpy as ensure_numpy
     from bayesfit.backends.choice import get_backend as get_backend
     from bayesfit.backends.choice import reset_backend as reset_backend
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from bayesfit.data.describe import describe as describe
     from bayesfit.data.simulate import simulate as simulate
     from bayesfit.data.stack import stack as stack
+    from bayesfit.data.two_time import age_slices as age_slices
     from bayesfit.modelling.law import Law as Law
     from bayesfit.modelling.model import Model as Model
     from bayesfit.modelling.model import Parameter as Parameter
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from bayesfit.report.plots import plot_fit as plot_fit
     from bayesfit.report.plots import plot_series as plot_series
     from bayesfit.report.plots_across import plot_across as plot_across
+    from bayesfit.report.two_time_pictures import plot_two_time as plot_two_time
     from bayesfit.result.datasets import one_dataset as one_dataset
     from bayesfit.result.files import load as load
     from bayesfit.result.files import one_bin as one_bin
@@ -67,6 +72,10 @@ if TYPE_CHECKING:
     from bayesfit.result.summary import summary as summary
 
 _HOMES = {
+    "age_slices": "data.two_time",
+    "read_two_time": "api.two_time",
+    "save_two_time": "api.two_time",
+    "two_time": "api.two_time",
     "average": "data.average",
     "calibrate": "api.calibrate",
     "checkpoint": "compute.journal",
@@ -109,6 +118,7 @@ _HOMES = {
     "plot_fit": "report.plots",
     "plot_series": "report.plots",
     "plot_across": "report.plots_across",
+    "plot_two_time": "report.two_time_pictures",
     "numpyro_program": "posterior.prepare",
     "get_model": "modelling.model_choice",
     "get_pipeline": "modelling.registry",

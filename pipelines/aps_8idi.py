@@ -19,9 +19,9 @@ import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
 from bayesfit.compute.hdf5 import Reader, missing_in, opened
+from bayesfit.compute.q_units import per_angstrom
 from bayesfit.pipelines._counting import Maps, numbers_of
 from bayesfit.pipelines._covariance import covariance_of
-from bayesfit.pipelines._q_units import per_angstrom
 from bayesfit.pipelines._quantities import relaxation
 
 CURRENT = ("xpcs/multitau/normalized_g2", "xpcs/multitau/normalized_g2_err", "xpcs/multitau/delay_list")
@@ -78,6 +78,8 @@ def _counting(reader: Reader, bins: int) -> tuple[Arrays, str]:
     found, note = numbers_of(reader, bins, maps, _flat(reader))
     repeats = len(reader.strings("xpcs/average/file_list"))
     alone = {"frames": reader.array(frames).shape[-1], "repeats": max(repeats, 1)}
+    if reader.has("xpcs/multitau/frame_pairs"):  # of a slice of ages
+        alone["frame_pairs"] = reader.vector("xpcs/multitau/frame_pairs")
     return (found | alone if found else {}), note
 
 

@@ -15,8 +15,8 @@ import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
 from bayesfit.compute.hdf5 import Reader, missing_in, opened, text
+from bayesfit.compute.q_units import per_angstrom
 from bayesfit.pipelines._counting import Maps, numbers_of
-from bayesfit.pipelines._q_units import per_angstrom
 from bayesfit.pipelines._quantities import relaxation
 
 NEEDED = ("entry/data/g2", "entry/data/g2_derr", "entry/data/delay_difference")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from numbers import Real
 from os import PathLike
@@ -11,20 +12,20 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bayesfit.api.two_time import CONTRAST_PRIOR, DARK, of_slices
 from bayesfit.backends.arrays import ensure_numpy
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report
+from bayesfit.correlation.ages import ages_of
 from bayesfit.correlation.frame_files import read_frames
 from bayesfit.correlation.frames import Frames, frames_of
 from bayesfit.correlation.multitau import Correlated, Flatten, Masks, Settings, multitau
 from bayesfit.correlation.normalise import Normalise
+from bayesfit.correlation.two_time import two_time as by_age
 from bayesfit.data.curves import curves
 from bayesfit.geometry.bins import Partition
 from bayesfit.geometry.qmap_files import read_partition
-
-DARK = 1e-12  # photons per pixel and frame of a bin that saw none
-CONTRAST_PRIOR = "TruncatedNormal(0.15, 0.2, low=0)"  # X-rays see contrasts of a few percent to a half
 
 
 def correlate(
@@ -38,6 +39,8 @@ def correlate(
     frame_mask: Any = None,
     pixel_mask: Any = None,
     dataset: str | None = None,
+    two_time: bool = False,
+    ages: int | Sequence[float] = 8,
     backend: str | None = None,
     progress: bool | Report = False,
 ) -> xr.Dataset:
@@ -61,6 +64,10 @@ def correlate(
             (negative, not finite, or the largest number of their type) in all first frames are left out, and so is
             later each frame with such a pixel; `notes` in attrs counts them.
         dataset: where the frames are in an HDF5 file, if that is not a usual place.
+        two_time: correlate over age and delay. The age of a pair of frames is the middle (t1 + t2) / 2 of their times,
+            from the first frame on.
+        ages: with `two_time`, how many slices of ages of the same width, or their edges, has unit s. The number of
+            frames must be known for the former.
         backend: "numpy" or "jax", which pays on a GPU; by default the one that is chosen for this process, else NumPy.
         progress: True for a progress bar on standard error, or a function that takes a `Progress`.
 
@@ -68,7 +75,8 @@ def correlate(
         Curves as `bayesfit.curves` gives them, with `counts`, `pixels` and `frames`, and `pairs_seen`,
         `pairs_expected` (q_bin, tau) and `g2_cov` (q_bin, tau, tau_other), the covariance of g2 between delays by a
         jackknife over blocks of pixels, `cov_samples` of them, whose diagonal is `g2_err` squared; NaN for bins of
-        fewer than 8 pixels.
+        fewer than 8 pixels. With `two_time`, the same with a first dimension `age`, and with `usable` (age, tau), the
+        delays that are of the age of their slice; `bayesfit.age_slices` makes curves of it.
 
     Raises:
         InputError: frames, masks and bins do not fit together, or cannot be used. SettingsError: a setting is
@@ -87,9 +95,12 @@ def correlate(
     source = _frames_in(frames, bins.mask.shape, dataset)
     seconds = frame_time_of(frame_time, source)
     masks = Masks(_mask(frame_mask), _mask(pixel_mask))
-    settings = Settings(delays_per_level, normalise, flatten, backend)
+    slices = ages_of(ages, source.count, seconds) if two_time else None
+    settings = Settings(delays_per_level, normalise, flatten, backend, slices)
     with ExitStack() as stack:
         report = progress if callable(progress) else stack.enter_context(progress_bar(progress))
+        if slices is not None:
+            return of_slices(by_age(source, bins, settings, masks, report), seconds, source.file)
         found = multitau(source, bins, settings, masks, report)
     return as_curves(found, seconds, source.file)
 

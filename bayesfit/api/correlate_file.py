@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
 from bayesfit.api.correlate import frame_time_of
 from bayesfit.api.made_of import hash_of_parts
+from bayesfit.api.two_time import of_slices, save_two_time
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.journal import agree, checkpoint
 from bayesfit.compute.programs import makers
 from bayesfit.compute.whole_files import clear_parts
 from bayesfit.compute.work import Report
+from bayesfit.correlation.ages import ages_of
 from bayesfit.correlation.aps_files import MADE_OF, placement, save_correlated
 from bayesfit.correlation.frame_files import read_frames
 from bayesfit.correlation.multitau import Correlated, Masks, Settings, multitau
+from bayesfit.correlation.two_time import of_delays, two_time, usable_delays
 from bayesfit.geometry.qmap_files import read_partition
 
 
@@ -31,6 +35,7 @@ class Request(NamedTuple):
     masks: Masks = Masks()
     frame_time: float | None = None
     dataset: str | None = None
+    ages: Any = None
 
     def parts(self) -> dict[str, str]:
         """What the result is made of, by name. Frames are told by the file's size and time, since they may be many."""
@@ -40,7 +45,7 @@ class Request(NamedTuple):
             "frames": f"{self.frames.name}, {stat.st_size} bytes of {stat.st_mtime_ns}, {self.dataset}",
             "q-map": hashlib.sha256(self.qmap.read_bytes()).hexdigest(),
             "masks": hashlib.sha256(repr(masks).encode()).hexdigest(),
-            "settings": f"{self.settings}, {self.frame_time}",
+            "settings": f"{self.settings}, {self.frame_time}, {self.ages}",
             "code": hashlib.sha256(repr(makers()).encode()).hexdigest(),
         }
 
@@ -63,15 +68,34 @@ def correlate_file(request: Request, output: Path, report: Report, fresh: bool =
             return None
         clear_parts(output)
         agree(lambda: parts)
+        if request.ages is not None:
+            settings = replace(request.settings, ages=ages_of(request.ages, frames.count, seconds))
+            slices = two_time(frames, partition, settings, request.masks, report)
+            _save_slices(slices, output, seconds, hash_of_parts(parts))
+            return slices[0]
         found = multitau(frames, partition, request.settings, request.masks, report)
         save_correlated(found, output, seconds, placement(request.qmap), hash_of_parts(parts))
     return found
+
+
+def slice_path(output: Path, number: int) -> Path:
+    """The file of the slice of this number, beside that of all slices."""
+    return output.with_name(f"{output.stem}_age_{number}{output.suffix}")
+
+
+def _save_slices(slices: list[Correlated], output: Path, seconds: float, made_of: str) -> None:
+    """Each slice at its own delays in the layout of APS 8-ID, and then all of them as one."""
+    for number, (found, own) in enumerate(zip(slices, usable_delays(slices), strict=True)):
+        save_correlated(of_delays(found, own), slice_path(output, number), seconds)
+    save_two_time(of_slices(slices, seconds).assign_attrs(made_of=made_of), output)
 
 
 def _made_before(output: Path, made_of: str) -> bool:
     """Whether a file is the result of just this."""
     try:
         with h5py.File(output, "r") as file:
+            if "made_of" in file.attrs:
+                return bool(file.attrs["made_of"] == made_of)
             return MADE_OF in file and file[MADE_OF].asstr()[()] == made_of
     except (OSError, RuntimeError, KeyError, ValueError, TypeError):
         return False

@@ -37,6 +37,10 @@ def correlate(
     pixel_mask: Annotated[Path | None, typer.Option(help=f"Pixels to use: {MASK_HELP}.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Where in an HDF5 file the frames are.")] = None,
     backend: Annotated[str | None, typer.Option(envvar="BAYESFIT_BACKEND", help="auto, numpy or jax.")] = None,
+    two_time: Annotated[
+        bool, typer.Option("--two-time", help="Over age and delay: OUTPUT holds all ages, OUTPUT_age_N each slice.")
+    ] = False,
+    ages: Annotated[str, typer.Option(help="Slices of ages: how many, or their edges in s, as 0,10,30,100.")] = "8",
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever was begun before.")] = False,
 ) -> None:
     """Correlate frames, bin by bin, with the photon pairs that were counted and their covariance.
@@ -48,7 +52,7 @@ def correlate(
 
     settings = Settings(delays_per_level, normalise, flatten, backend)  # type: ignore[arg-type]  # it checks them
     masks = Masks(_read_mask(frame_mask), _read_mask(pixel_mask))
-    request = Request(raw, qmap, settings, masks, frame_time, dataset)
+    request = Request(raw, qmap, settings, masks, frame_time, dataset, _read_ages(ages) if two_time else None)
     _correlate(request, output, fresh)
 
 
@@ -84,7 +88,23 @@ def _in_words(found: Correlated) -> str:
     """What was correlated."""
     counts = f"{found.counts.min():.3g} to {found.counts.max():.3g} photons per pixel and frame"
     bins = f"{found.pixels.size} bins of {found.pixels.min():.0f} to {found.pixels.max():.0f} pixels"
-    return "; ".join([f"{found.frames} frames, {bins}, {found.lags.size} delays, {counts}", *found.notes])
+    ages = "" if found.settings.ages is None else f"the first of {found.settings.ages.slice_count} slices: "
+    return "; ".join([f"{ages}{found.frames} frames, {bins}, {found.lags.size} delays, {counts}", *found.notes])
+
+
+def _read_ages(given: str) -> int | list[float]:
+    """A number of slices, or their edges.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    from bayesfit.compute.errors import SettingsError
+
+    try:
+        return [float(edge) for edge in given.split(",")] if "," in given else int(given)
+    except ValueError as error:
+        remedy = "Expected a number of slices, or edges in s, as 0,10,30,100"
+        raise SettingsError(f"got {given!r}", field="--ages", remedy=remedy) from error
 
 
 def _read_mask(path: Path | None) -> np.ndarray | None:

@@ -71,6 +71,9 @@ def expect_curves(given: object, field: str = "curves") -> None:
         InputError: says what was given.
     """
     if isinstance(given, xr.Dataset):
+        if "age" in given.dims:
+            remedy = "Give its slices to bayesfit.series: bayesfit.age_slices(data)"
+            raise InputError("got a correlation over age and delay", field=field, remedy=remedy)
         return
     remedies = {**IN_CURVES_PLACE, "path": f"Read it first: bayesfit.read({str(given)!r})"}
     raise InputError(

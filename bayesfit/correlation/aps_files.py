@@ -106,6 +106,7 @@ def _multitau(found: Correlated) -> dict[str, Any]:
         "normalized_g2_cov_samples": found.cov_samples,
         "pairs_seen": found.seen.T,
         "pairs_expected": found.expected.T,
+        **({} if found.settings.ages is None else {"frame_pairs": found.frame_pairs}),
         "config/stride_frame": 1,
         "config/avg_frame": 1,
         "config/dpl": found.settings.delays_per_level,

@@ -48,6 +48,11 @@ class FrameSums:
         """How many frames were taken in."""
         return sum(part.size for part in self.intensity)
 
+    @property
+    def used(self) -> int:
+        """How many of them were not missing."""
+        return sum(int(np.isfinite(part).sum()) for part in self.intensity)
+
     def take(self, chunk: Any, good: Bool[np.ndarray, " frame"]) -> None:
         """Take frames in, or the photons of some. Those that are not `good`, or in which a pixel holds no number of
         photons, count as missing."""

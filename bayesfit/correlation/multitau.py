@@ -13,6 +13,8 @@ from bayesfit.backends.choice import NUMPY, get_backend
 from bayesfit.compute.errors import InputError, SettingsError, nearest
 from bayesfit.compute.journal import Record, begin_stage
 from bayesfit.compute.work import Progress, Report, heeded
+from bayesfit.correlation.age_sums import AgeDense, AgeSparse, AgeSums
+from bayesfit.correlation.ages import Ages
 from bayesfit.correlation.blocks import Blocks, blocks_of
 from bayesfit.correlation.delays import delays
 from bayesfit.correlation.dense import Dense, no_photons
@@ -39,6 +41,7 @@ class Settings:
     normalise: Normalise = "symmetric"
     flatten: Flatten = "static_bins"
     backend: str | None = None
+    ages: Ages | None = None
 
     def __post_init__(self) -> None:
         d = self.delays_per_level
@@ -65,6 +68,7 @@ class Correlated:
     for a bin of few pixels, from so many blocks as `cov_samples` (bin,) says. `counts` and `pixels` (bin,): photons per
     pixel and frame, and pixels that were used. `frames`: how many were used. `image` (row, column) and `intensity`
     (frame,): photons per pixel and frame.
+    `frame_pairs` (tau,): pairs of frames at each delay.
     """
 
     partition: Partition
@@ -82,6 +86,16 @@ class Correlated:
     image: Float[np.ndarray, "row column"]
     intensity: Float[np.ndarray, " frame"]
     notes: tuple[str, ...]
+    frame_pairs: Float[np.ndarray, " tau"]
+
+
+class Summed(NamedTuple):
+    """The `sums` over all frames that were taken in, and what they are of."""
+
+    sums: FrameSums
+    blocks: Blocks
+    partition: Partition
+    notes: tuple[str, ...]
 
 
 def multitau(
@@ -93,6 +107,12 @@ def multitau(
         InputError: frames, masks and bins do not fit together, or hardly a frame can be used. KeyboardInterrupt: the
             user wants to stop.
     """
+    found = summed(frames, partition, settings, masks, report)
+    return correlated(found, found.sums.finish(), settings)
+
+
+def summed(frames: Frames, partition: Partition, settings: Settings, masks: Masks, report: Report) -> Summed:
+    """Take all frames in; raises as `multitau` does."""
     _check_shapes(frames, partition, masks)
     if settings.flatten == "dynamic_bins":
         partition = partition._replace(static=partition.dynamic)
@@ -112,10 +132,10 @@ def multitau(
     if work is None or number < FEWEST_FRAMES:
         problem = f"there are {number}, and pairs need {FEWEST_FRAMES} or more"
         raise InputError(problem, file=frames.file, field="frames")
-    if (sums := work.sums.finish()).frames < max(FEWEST_FRAMES, ENOUGH * number):
-        problem = "; ".join([f"only {sums.frames} of {number} can be used", *notes])
+    if work.sums.used < max(FEWEST_FRAMES, ENOUGH * number):
+        problem = "; ".join([f"only {work.sums.used} of {number} can be used", *notes])
         raise InputError(problem, file=frames.file, field="frames", remedy="Mask bad pixels with pixel_mask")
-    return _correlated(sums, work.blocks, partition, settings, tuple(notes))
+    return Summed(work.sums, work.blocks, partition, tuple(notes))
 
 
 def _good(frames: Frames, masks: Masks, number: int, size: int) -> Bool[np.ndarray, " frame"]:
@@ -193,14 +213,23 @@ def _again(record: Record | None, partition: Partition, settings: Settings) -> W
 
 def _work(partition: Partition, settings: Settings, few: bool, dead: Bool[np.ndarray, "row column"]) -> Work:
     """The work at its beginning."""
-    blocks, per_level = blocks_of(partition, ~dead), settings.delays_per_level
+    blocks = blocks_of(partition, ~dead)
     if not blocks.pixels.size:
         if blocks_of(partition, np.ones_like(dead)).pixels.size:
             raise InputError("no pixel of any bin holds a number of photons", field="frames")
         raise InputError("it leaves no pixel of any bin", field="pixel_mask")
-    products = Sparse(blocks, per_level) if few else Dense(blocks, per_level, get_backend(settings.backend, auto=NUMPY))
-    sums = FrameSums(blocks, products, per_level, settings.normalise == "frame")
-    return Work(blocks, sums, few, dead, (time.monotonic(), 0.0))
+    return Work(blocks, _sums(blocks, settings, few), few, dead, (time.monotonic(), 0.0))
+
+
+def _sums(blocks: Blocks, settings: Settings, few: bool) -> FrameSums:
+    """What frames are summed up by."""
+    per_level, by_frame = settings.delays_per_level, settings.normalise == "frame"
+    backend = get_backend(settings.backend, auto=NUMPY)
+    if (ages := settings.ages) is not None:
+        by_age = AgeSparse(blocks, per_level, ages) if few else AgeDense(blocks, per_level, backend, ages)
+        return AgeSums(blocks, by_age, per_level, by_frame)
+    products = Sparse(blocks, per_level) if few else Dense(blocks, per_level, backend)
+    return FrameSums(blocks, products, per_level, by_frame)
 
 
 def _few(chunk: Chunk | Photons, usable: Bool[np.ndarray, " pixel"]) -> bool:
@@ -227,11 +256,10 @@ def _progress(number: int, count: int | None, started: float) -> Progress:
     return Progress("correlate", count or number, number, seconds_left=left, unit="frames")
 
 
-def _correlated(
-    sums: Sums, blocks: Blocks, partition: Partition, settings: Settings, notes: tuple[str, ...]
-) -> Correlated:
-    """The results of all bins, at delays of up to half the series."""
-    lags, summed = delays(max(sums.intensity.size // 2, 1), settings.delays_per_level)
+def correlated(found: Summed, sums: Sums, settings: Settings) -> Correlated:
+    """The results of all bins, at delays of up to half the series, from these sums of what was found."""
+    _, blocks, partition, notes = found
+    lags, m = delays(max(sums.intensity.size // 2, 1), settings.delays_per_level)
     sums = sums._replace(
         pairs=sums.pairs[:, : lags.size], means=sums.means[..., : lags.size], weights=sums.weights[: lags.size]
     )
@@ -242,7 +270,7 @@ def _correlated(
         partition=_of_used(partition, blocks),
         settings=settings,
         lags=lags,
-        summed=summed,
+        summed=m,
         g2=g2_of(pairs),
         cov=covariance(pairs, blocks),
         cov_samples=blocks.by_dynamic(np.ones(blocks.pixels.size)),
@@ -254,6 +282,7 @@ def _correlated(
         image=(sums.image / sums.frames).reshape(partition.mask.shape),
         intensity=sums.intensity,
         notes=notes,
+        frame_pairs=sums.weights / m,
     )
 
 

@@ -4,8 +4,9 @@ A point of g2 is the number n of photon pairs seen at a delay over the number E 
 
     E = repeats * pixels * frames * counts^2 * frames_summed * (1 - lag / frames),
 
-with counts the mean photons per pixel and frame. Where E is below one most points are zeros, and a zero is data: it is
-seen with probability exp(-E g2).
+with counts the mean photons per pixel and frame. Where the pairs of frames at a delay are others than those of a whole
+series, as in a slice of its ages, their number `frame_pairs` stands for frames * (1 - lag / frames). Where E is below
+one most points are zeros, and a zero is data: it is seen with probability exp(-E g2).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 from bayesfit.compute.errors import InputError
 
 PER_BIN = {"counts": "mean photons per pixel and frame", "pixels": "pixels of the bin"}
+PER_DELAY = {"frames_summed": "frames summed at this delay", "frame_pairs": "pairs of frames at this delay"}
 NEEDED = (*PER_BIN, "frames")
 NEARLY = 1e-3  # how far delays in frames may be from whole numbers, relative
 WHOLE = 0.25  # how far numbers of pairs may be from whole numbers where pairs are rare
@@ -40,6 +42,7 @@ class Counting:
     frame_time: float
     lags: Float[np.ndarray, " tau"]
     summed: Float[np.ndarray, " tau"]
+    stated_pairs: Float[np.ndarray, " tau"] | None = None
 
     @classmethod
     def of(cls, data: xr.Dataset) -> Counting:
@@ -53,6 +56,7 @@ class Counting:
             frame_time(data),
             lags,
             _frames_summed(data, lags),
+            data.frame_pairs.values.astype(float) if "frame_pairs" in data else None,
         )
 
     def of_bins(self, places: Int[np.ndarray, " bin"]) -> Counting:
@@ -61,7 +65,7 @@ class Counting:
 
     def fits(self, other: Counting) -> bool:
         """Whether all is equal but what differs from bin to bin."""
-        own, others = ((c.frames, c.repeats, c.frame_time, *c.lags, *c.summed) for c in (self, other))
+        own, others = ((c.frames, c.repeats, c.frame_time, *c.lags, *c.summed, *c.frame_pairs) for c in (self, other))
         return own == others
 
     def and_(self, others: Sequence[Counting]) -> Counting:
@@ -71,11 +75,21 @@ class Counting:
         return replace(self, counts=counts, pixels=pixels)
 
     @property
+    def frame_pairs(self) -> Float[np.ndarray, " tau"]:
+        """Pairs of frames at each delay; 0 at delays that are not positive or as long as the series."""
+        return self.frames * self._share
+
+    @property
+    def _share(self) -> Float[np.ndarray, " tau"]:
+        """Pairs of frames at each delay over frames."""
+        found = 1.0 - self.lags / self.frames if self.stated_pairs is None else self.stated_pairs / self.frames
+        return np.where(self.lags > 0, np.maximum(found, 0.0), 0.0)
+
+    @property
     def pairs(self) -> Float[np.ndarray, "q_bin tau"]:
         """E of every point; 0 at delays that are not positive or as long as the series."""
         number = self.repeats * self.pixels * self.frames * self.counts**2
-        share = np.where(self.lags > 0, np.maximum(1.0 - self.lags / self.frames, 0.0), 0.0)
-        return number[:, None] * self.summed * share
+        return number[:, None] * self.summed * self._share
 
 
 def missing_numbers(data: xr.Dataset) -> tuple[str, ...]:
@@ -172,9 +186,9 @@ def with_numbers(data: xr.Dataset, numbers: Mapping[str, Any]) -> xr.Dataset:
     for name, given in numbers.items():
         if given is None:
             continue
-        dim = "q_bin" if name in PER_BIN else "tau" if name == "frames_summed" else ""
+        dim = "q_bin" if name in PER_BIN else "tau" if name in PER_DELAY else ""
         array = _positive(given, data.sizes[dim] if dim else 1, name, file)
-        words = {"units": "1", "long_name": PER_BIN.get(name, "frames summed at this delay")}
+        words = {"units": "1", "long_name": {**PER_BIN, **PER_DELAY}.get(name)}
         data = data.assign({name: (dim, array, words)}) if dim else data.assign_attrs({name: float(array[0])})
     return data
 

@@ -54,6 +54,7 @@ def curves(
     pixels: Any = None,
     frames: Any = None,
     frames_summed: Any = None,
+    frame_pairs: Any = None,
     repeats: Any = None,
     q_err: Any = None,
     g2_cov: Any = None,
@@ -77,7 +78,8 @@ def curves(
         tau_min, tau_max: delays outside this range are left out; a number or one per bin (q_bin,), has unit s.
         counts, pixels, frames: mean photons per pixel and frame (q_bin,), pixels (q_bin,), and frames of the series:
             what the counting of photon pairs needs; one number stands for all bins.
-        frames_summed: frames summed at each delay (tau,); by default from the spacing of the delays.
+        frames_summed: frames summed at each delay (tau,); by default from the spacing of the delays. frame_pairs: pairs
+            of frames at each delay (tau,); by default frames less the delay, as in a whole series.
         repeats: how many series the values are an average of; 1 by default. The time of a frame is the smallest spacing
             of the delays, or `attrs["frame_time"]` in s.
         q_err: standard errors of `q` (q_bin,), all q being off together, for `bayesfit.law(..., q="uncertain")`.
@@ -105,18 +107,17 @@ def curves(
     if g2_err is None and g2_cov is not None:
         g2_err = error_of(g2_cov)
     x, values, errors = _points(tau, g2, g2_err, file, notes)
-    _check_delays(x, delays, file)
-    _check_shapes(x, values, errors, file)
+    _check_points(x, values, errors, delays, file)
     order = np.argsort(x, kind="stable")
-    x, values, errors = x[order], np.atleast_2d(values)[:, order], np.atleast_2d(errors)[:, order]
+    x, values, errors = (x[order], *(np.atleast_2d(each)[:, order] for each in (values, errors)))
     data = _dataset(x, {"g2": values, "g2_err": errors}, _masks(x, values, errors, delays), delays)
     data = data.assign_coords({name: _per_bin(given, len(values), name, file) for name, given in bins.items()})
-    own = {"pipeline": pipeline if delays else "", "file": str(file or ""), "delays": int(delays)}
-    priors = contrast_prior, baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
-    own |= {"errors_stated": int(g2_err is not None), "contrast_prior": priors[0], "baseline_prior": priors[1]}
-    data = data.assign_attrs({**own, "notes": "; ".join(notes), **(attrs or {})})
-    numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
-    data = with_numbers(data, {**numbers, "frames_summed": _in_order(frames_summed, order)})
+    said: dict[str, Any] = {"pipeline": pipeline if delays else "", "file": str(file or ""), "delays": int(delays)}
+    said |= {"errors_stated": int(g2_err is not None), "contrast_prior": contrast_prior, "notes": "; ".join(notes)}
+    said["baseline_prior"] = baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
+    data = data.assign_attrs(said | (attrs or {}))
+    own = {"frames_summed": _in_order(frames_summed, order), "frame_pairs": _in_order(frame_pairs, order)}
+    data = with_numbers(data, {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats} | own)
     data = data if g2_cov is None else with_covariance(data, g2_cov, cov_samples, order)
     _check_left(data, file)
     return within(data, skip_first, tau_min, tau_max)
@@ -247,14 +248,14 @@ def _real(array: Any, field: str, file: str | None, notes: list[str]) -> np.ndar
 def _check_delays(tau: np.ndarray, delays: bool, file: str | None) -> None:
     if tau.ndim != 1 or tau.size == 0:
         raise InputError(f"expected delays of shape (tau,), got {tau.shape}", file=file, field="tau")
-    bad = ~np.isfinite(tau) | ((tau < 0) & delays)
-    if bad.any():
+    if (bad := ~np.isfinite(tau) | ((tau < 0) & delays)).any():
         index = int(np.argmax(bad))
         remedy = "Delays are positive times in s" + ("; for any x pass delays=False" if tau[index] < 0 else "")
         raise InputError(f"index {index}: got {tau[index]:g}", file=file, field="tau", remedy=remedy)
 
 
-def _check_shapes(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, file: str | None) -> None:
+def _check_points(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool, file: str | None) -> None:
+    _check_delays(tau, delays, file)
     if g2.ndim not in (1, 2) or g2.shape[-1] != tau.size:
         turned = g2.ndim == 2 and g2.shape[0] == tau.size
         remedy = "It looks transposed: pass g2.T" if turned else "Expected axes (q_bin, tau)"
@@ -274,8 +275,7 @@ def _per_bin(given: Any, bins: int, field: str, file: str | None) -> tuple[str, 
     array = np.atleast_1d(_real(given, field, file, []))
     if array.shape != (bins,):
         raise InputError(f"expected one value per bin, shape ({bins},), got {array.shape}", file=file, field=field)
-    bad = np.isinf(array) | ((array < 0) & (field != "phi"))
-    if bad.any():
+    if (bad := np.isinf(array) | ((array < 0) & (field != "phi"))).any():
         index = int(np.argmax(bad))
         remedy = "phi is an angle, in degree" if field == "phi" else "It is in 1/angstrom; NaN where unknown"
         raise InputError(f"got {array[index]:g}", file=file, field=field, bin=index, remedy=remedy)

@@ -101,7 +101,8 @@ class LagSums:
         return extended(np.sum(triangle * (at(table, later) + at(table, earlier)), axis=1))
 
     def crossed(self, table: Table, lags: Float[np.ndarray, " tau"]) -> Float[np.ndarray, "tau tau bin"]:
-        """sum_s f(s) f(s - j) f(s + k - j) f(s + k) for all pairs of lags j, k, from a coarse table of them."""
+        """sum_s f(s) f(s - j) f(s + k - j) f(s + k) for all pairs of lags j, k, from a coarse table of them. Longer
+        lags than frames, which a slice of ages has, count as the longest: the sum is a small part there."""
         factors, weights, (row, column) = _cycles(self.frames)
         product = at(table, factors[0])
         for factor in factors[1:]:
@@ -110,7 +111,7 @@ class LagSums:
         coarse = np.empty((COARSE, COARSE, table.shape[1]))
         coarse[row, column] = coarse[column, row] = product.sum(axis=1)
         nodes = np.log(_coarse_lags(self.frames))
-        before, share = places_of(nodes, np.log(np.maximum(lags, 1.0)))
+        before, share = places_of(nodes, np.log(np.clip(lags, 1.0, self.frames)))
         rows = coarse[before] + share[..., None] * (coarse[before + 1] - coarse[before])
         return rows[:, before] + share * (rows[:, before + 1] - rows[:, before])
 

@@ -58,7 +58,7 @@ def speckle_covariance(
         j, k = np.nonzero(np.triu(coarser == place))
         pairs = Pairs(level, contrast, lags[j], lags[k], crossed[j, k])
         covariance[j, k] = covariance[k, j] = pairs.covariance(counting.counts)
-    products = np.maximum(counting.frames - np.minimum.outer(lags, lags), 1.0)[..., None]
+    products = np.maximum(np.maximum.outer(counting.frame_pairs, counting.frame_pairs), 1.0)[..., None]
     covariance /= products * counting.pixels * counting.repeats
     return (1.0 + contrast * decay).T, np.moveaxis(covariance, -1, 0)
 

@@ -109,6 +109,8 @@ def _part(
     other = [key for key in group.coords if group[key].dims == ("q_bin",) and key not in of_bins]
     over_q = [key for key in group.coords if group[key].dims == ("point",)]  # each dataset has its own
     group = spread(group.drop_vars([*own, *other]).reset_coords(over_q), tau, place)
+    if group.sizes.get("tau_other", tau.size) < tau.size:  # of covariances
+        group = group.assign_coords(tau_other=place).reindex(tau_other=np.arange(tau.size)).drop_vars("tau_other")
     return group.assign_coords(of_bins) if "q_bin" in group.dims else group
 
 
