@@ -12,6 +12,7 @@ from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
 from bayesfit.data.counting import countable, missing_numbers, with_numbers
 from bayesfit.data.covariance import error_of, with_covariance
+from bayesfit.data.nothing_left import nothing_left
 
 CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
 BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
@@ -101,8 +102,7 @@ def curves(
         {'q_bin': 1, 'tau': 20}
     """
     notes, bins = list[str](), {"q": q, "phi": phi}
-    if g2_err is None and g2_cov is not None:
-        g2_err = error_of(g2_cov)
+    g2_err = error_of(g2_cov) if g2_err is None and g2_cov is not None else g2_err
     x, values, errors = _points(tau, g2, g2_err, file, notes)
     _check_delays(x, delays, file)
     _check_shapes(x, values, errors, file)
@@ -116,9 +116,9 @@ def curves(
     data = data.assign_attrs({**own, "notes": "; ".join(notes), **(attrs or {})})
     numbers = {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats}
     data = with_numbers(data, {**numbers, "frames_summed": _in_order(frames_summed, order)})
-    data = data if g2_cov is None else with_covariance(data, g2_cov, cov_samples, order)
+    data = with_covariance(data, g2_cov, cov_samples, order)
     if not _any_left(data):
-        raise _nothing_left(values, errors, file)
+        raise nothing_left(values, errors, file)
     return within(data, skip_first, tau_min, tau_max)
 
 
@@ -297,13 +297,3 @@ def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool) ->
         causes[name] = test & ~taken
         taken |= test
     return causes
-
-
-def _nothing_left(g2: np.ndarray, g2_err: np.ndarray, file: str | None) -> InputError:
-    """Why no point is data, neither by its error nor as a number of pairs."""
-    if not np.isfinite(g2).any():
-        return InputError("every value is NaN or infinite", file=file, field="g2")
-    if not (g2_err > 0).any():
-        remedy = "Without errors, pass g2_err=None"
-        return InputError("no error is above zero", file=file, field="g2_err", remedy=remedy)
-    return InputError("no point of any bin can be used", file=file, field="g2")
