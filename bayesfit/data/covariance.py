@@ -32,13 +32,15 @@ def with_covariance(data: xr.Dataset, g2_cov: Any, samples: Any, order: np.ndarr
 
     Args:
         data: curves, with delays in order.
-        g2_cov: (q_bin, tau, tau), or (tau, tau) for one curve; NaN for a bin without.
+        g2_cov: (q_bin, tau, tau), or (tau, tau) for one curve; NaN for a bin without; None changes nothing.
         samples: one number, or one per bin.
         order: of the delays as they were given.
 
     Raises:
         InputError: shapes do not match, or a matrix is no covariance of the bin's valid points; names the bin.
     """
+    if g2_cov is None:
+        return data
     file, size = data.attrs.get("file") or None, (data.sizes["q_bin"], data.sizes["tau"])
     matrices = _matrices(g2_cov)
     if matrices.shape != (*size, size[1]):

@@ -12,6 +12,7 @@ from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
 from bayesfit.data.counting import countable, missing_numbers, with_numbers
 from bayesfit.data.covariance import error_of, with_covariance
+from bayesfit.data.given import check_points, nothing_left, real_numbers
 
 CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
 BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
@@ -104,10 +105,9 @@ def curves(
         {'q_bin': 1, 'tau': 20}
     """
     notes, bins = list[str](), {"q": q, "phi": phi} | ({"q_err": q_err} if q_err is not None else {})
-    if g2_err is None and g2_cov is not None:
-        g2_err = error_of(g2_cov)
+    g2_err = error_of(g2_cov) if g2_err is None and g2_cov is not None else g2_err
     x, values, errors = _points(tau, g2, g2_err, file, notes)
-    _check_points(x, values, errors, delays, file)
+    check_points(x, values, errors, delays, file)
     order = np.argsort(x, kind="stable")
     x, values, errors = (x[order], *(np.atleast_2d(each)[:, order] for each in (values, errors)))
     data = _dataset(x, {"g2": values, "g2_err": errors}, _masks(x, values, errors, delays), delays)
@@ -118,8 +118,9 @@ def curves(
     data = data.assign_attrs(said | (attrs or {}))
     own = {"frames_summed": _in_order(frames_summed, order), "frame_pairs": _in_order(frame_pairs, order)}
     data = with_numbers(data, {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats} | own)
-    data = data if g2_cov is None else with_covariance(data, g2_cov, cov_samples, order)
-    _check_left(data, file)
+    data = with_covariance(data, g2_cov, cov_samples, order)
+    if not _any_left(data):
+        raise nothing_left(values, errors, file)
     return within(data, skip_first, tau_min, tau_max)
 
 
@@ -130,9 +131,9 @@ def _in_order(given: Any, order: Array) -> Array | None:
 
 def _points(tau: Any, g2: Any, g2_err: Any, file: str | None, notes: list[str]) -> tuple[Array, Array, Array]:
     """Delays, values and errors as real numbers; errors of 1 where none are stated, which is noted."""
-    x, values = _real(tau, "tau", file, notes), _real(g2, "g2", file, notes)
+    x, values = real_numbers(tau, "tau", file, notes), real_numbers(g2, "g2", file, notes)
     if g2_err is not None:
-        return x, values, _real(g2_err, "g2_err", file, notes)
+        return x, values, real_numbers(g2_err, "g2_err", file, notes)
     notes.append("no errors are stated: g2_err is 1 everywhere")
     return x, values, np.ones(values.shape)
 
@@ -164,7 +165,7 @@ def outside(
 
 def _limit(given: Any, bins: int, field: str, file: str | None) -> np.ndarray:
     """A limit of the delays [s] as (bins, 1), or (1, 1) where one holds for all bins."""
-    limit = np.atleast_1d(_real(given, field, file, []))
+    limit = np.atleast_1d(real_numbers(given, field, file, []))
     if limit.shape not in ((1,), (bins,)):
         raise InputError(
             f"expected one number, or one for each of {bins} bins, got {limit.shape}", file=file, field=field
@@ -230,49 +231,11 @@ def by_bin(data: xr.Dataset) -> xr.Dataset:
     return data.transpose("q_bin", "tau", ..., missing_dims="ignore")
 
 
-def _real(array: Any, field: str, file: str | None, notes: list[str]) -> np.ndarray:
-    """A float64 array in native byte order, masked entries as NaN."""
-    try:
-        given = np.ma.asarray(array)
-    except ValueError as error:
-        raise InputError("rows differ in length", file=file, field=field, remedy="Pad short rows with NaN") from error
-    if given.dtype.kind not in "fiu":
-        raise InputError(
-            f"expected real numbers, got {given.dtype}", file=file, field=field, remedy="Convert them to float"
-        )
-    if given.dtype.kind in "iu" or given.dtype.itemsize < 4:
-        notes.append(f"{field} was {given.dtype.name}, converted to float64")
-    return np.ma.filled(given.astype(float), np.nan)
-
-
-def _check_delays(tau: np.ndarray, delays: bool, file: str | None) -> None:
-    if tau.ndim != 1 or tau.size == 0:
-        raise InputError(f"expected delays of shape (tau,), got {tau.shape}", file=file, field="tau")
-    if (bad := ~np.isfinite(tau) | ((tau < 0) & delays)).any():
-        index = int(np.argmax(bad))
-        remedy = "Delays are positive times in s" + ("; for any x pass delays=False" if tau[index] < 0 else "")
-        raise InputError(f"index {index}: got {tau[index]:g}", file=file, field="tau", remedy=remedy)
-
-
-def _check_points(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool, file: str | None) -> None:
-    _check_delays(tau, delays, file)
-    if g2.ndim not in (1, 2) or g2.shape[-1] != tau.size:
-        turned = g2.ndim == 2 and g2.shape[0] == tau.size
-        remedy = "It looks transposed: pass g2.T" if turned else "Expected axes (q_bin, tau)"
-        raise InputError(
-            f"shape {g2.shape} does not match (q_bin, tau) with {tau.size} delays", file=file, field="g2", remedy=remedy
-        )
-    if g2.size == 0:
-        raise InputError("there are no bins", file=file, field="g2")
-    if np.atleast_2d(g2_err).shape != np.atleast_2d(g2).shape:
-        raise InputError(f"shape {g2_err.shape} differs from g2's {g2.shape}", file=file, field="g2_err")
-
-
 def _per_bin(given: Any, bins: int, field: str, file: str | None) -> tuple[str, Array, dict[str, str]]:
     """A coordinate of one number per bin, NaN where unknown; q may not be negative."""
     if given is None:
         return "q_bin", np.full(bins, np.nan), UNITS[field]
-    array = np.atleast_1d(_real(given, field, file, []))
+    array = np.atleast_1d(real_numbers(given, field, file, []))
     if array.shape != (bins,):
         raise InputError(f"expected one value per bin, shape ({bins},), got {array.shape}", file=file, field=field)
     if (bad := np.isinf(array) | ((array < 0) & (field != "phi"))).any():
@@ -297,14 +260,3 @@ def _masks(tau: np.ndarray, g2: np.ndarray, g2_err: np.ndarray, delays: bool) ->
         causes[name] = test & ~taken
         taken |= test
     return causes
-
-
-def _check_left(data: xr.Dataset, file: str | None) -> None:
-    """Refuse data of which no point can be used, neither by its error nor as a number of pairs."""
-    if _any_left(data):
-        return
-    if not np.isfinite(data.g2).any():
-        raise InputError("every value is NaN or infinite", file=file, field="g2")
-    if not (data.g2_err > 0).any():
-        raise InputError("no error is above zero", file=file, field="g2_err", remedy="Without errors, pass g2_err=None")
-    raise InputError("no point of any bin can be used", file=file, field="g2")
