@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -118,7 +117,7 @@ def _fit_all(
 ) -> list[int]:
     """Fit all jobs; returns their exit codes, up to that of an interruption."""
     if status is None:
-        with progress_bar(sys.stderr.isatty()) as report:
+        with progress_bar(True) as report:
             return [fit_job(job, settings, wishes, report).code for job in jobs]
     from bayesfit.cli.fit_all import fit_all
 
