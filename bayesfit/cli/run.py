@@ -84,23 +84,25 @@ def run(
     """
     settings = started(context)
     curves = files if qmap is None else correlated_files(files, qmap, output, fresh)
-    jobs, share = _jobs(curves, output, settings), Shard.parse(shard)
+    (jobs, left_out), share = _jobs(curves, output, settings), Shard.parse(shard)
     wishes = Wishes(plot, report, advise, fresh, brief=len(jobs) > FEW)
     status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 or dask else None
     with on_cluster(dask, settings.together) as where, stop_on(*ENDING, grace=GRACE) as stop:
         ends = _fit_all(share.of(jobs), settings, wishes, status, where)
+    for line in left_out:
+        typer.echo(line)
     raise typer.Exit(_exit_code(ends, stop))
 
 
-def _jobs(files: list[Path], output: Path, settings: RunSettings) -> list[Job]:
-    """What is to be done, after one line for each kind of files that is left out."""
+def _jobs(files: list[Path], output: Path, settings: RunSettings) -> tuple[list[Job], list[str]]:
+    """What is to be done, and one line for each kind of files that is left out, which is printed."""
     check_folder(output)
     from bayesfit.cli.steps import own_measurements
 
     found, left_out = own_measurements(found_files(files), settings.pipeline)
     for line in left_out:
         typer.echo(line)
-    return jobs_of(found, output, settings.together)
+    return jobs_of(found, output, settings.together), left_out
 
 
 def _exit_code(ends: list[int], stop: Stop) -> int:

@@ -20,8 +20,9 @@ STAGES = {
     "estimate": "modes and starts",
     "sample": "sampling",
     "check": "checks and verdicts",
+    "page": "tables, pictures, page",
 }
-EVERY, SOONEST = 10.0, 1.0  # seconds between lines in a file: within a stage, and at all
+EVERY = 10.0  # seconds between lines in a file, within a stage
 SHOWN = 5  # escalated bins that are named at once
 
 
@@ -53,7 +54,7 @@ class Lines:
     def __call__(self, progress: Progress) -> None:
         """Say how far the work is, if it is time to."""
         now, stage = time.monotonic(), (progress.dataset, progress.stage)
-        if now - self.last >= (SOONEST if stage != self.stage else EVERY):
+        if stage != self.stage or now - self.last >= EVERY:
             self.last, self.stage = now, stage
             self.write(f"{title(progress)}: {words(progress)}")
         new = [words for words in progress.escalated if (progress.dataset + words) not in self.said]
@@ -176,7 +177,7 @@ def _of(progress: Progress) -> tuple[str, str]:
 def _bar(progress: Progress) -> RenderableType:
     from rich.progress_bar import ProgressBar
 
-    return ProgressBar(total=1.0, completed=share(progress), width=24, pulse=progress.stage == "check")
+    return ProgressBar(total=1.0, completed=share(progress), width=24, pulse=progress.stage in ("check", "page"))
 
 
 def _few(lines: list[str] | tuple[str, ...]) -> list[str]:
@@ -200,7 +201,7 @@ def title(progress: Progress) -> str:
 
 def words(progress: Progress) -> str:
     """Progress in one line of words."""
-    if progress.stage == "check":
+    if progress.stage in ("check", "page"):
         return f"{progress.bins} {progress.unit}"
     parts = [f"{progress.bins_done}/{progress.bins} {progress.unit} done"]
     if progress.draws and progress.bins_done < progress.bins:
