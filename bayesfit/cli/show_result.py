@@ -88,7 +88,13 @@ def _notices(result: xr.DataTree) -> list[str]:
 
     attrs = result.attrs
     _, _, done = str(attrs.get("understood", "")).partition("\n")
-    return [done or attrs.get("data_notes", ""), attrs.get("noise_chosen", ""), wrong_errors(result), advice(result), *derived_lines(result)]
+    return [
+        done or attrs.get("data_notes", ""),
+        attrs.get("noise_chosen", ""),
+        wrong_errors(result),
+        advice(result),
+        *derived_lines(result),
+    ]
 
 
 def _names(result: xr.DataTree, wanted: Wanted) -> tuple[str, ...]:
@@ -167,8 +173,9 @@ def print_law(fitted: xr.DataTree) -> None:
 
 def draw(result: xr.DataTree, bins: list[int] | None, path: Path) -> list[Path]:
     """Draw a result of any kind; returns the paths of the pictures."""
-    from bayesfit.report.plots import plot_fit, plot_law, plot_series
+    from bayesfit.report.plots import plot_fit, plot_law
     from bayesfit.report.plots_across import plot_across
+    from bayesfit.report.series_pictures import plot_series
     from bayesfit.result.datasets import is_series
 
     if is_series(result):
