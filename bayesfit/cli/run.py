@@ -89,9 +89,13 @@ def run(
     status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 or dask else None
     with on_cluster(dask, settings.together) as where, stop_on(*ENDING, grace=GRACE) as stop:
         ends = _fit_all(share.of(jobs), settings, wishes, status, where)
-    for line in left_out:
-        typer.echo(line)
+    _print_lines(left_out)
     raise typer.Exit(_exit_code(ends, stop))
+
+
+def _print_lines(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line)
 
 
 def _jobs(files: list[Path], output: Path, settings: RunSettings) -> tuple[list[Job], list[str]]:
@@ -100,8 +104,7 @@ def _jobs(files: list[Path], output: Path, settings: RunSettings) -> tuple[list[
     from bayesfit.cli.steps import own_measurements
 
     found, left_out = own_measurements(found_files(files), settings.pipeline)
-    for line in left_out:
-        typer.echo(line)
+    _print_lines(left_out)
     return jobs_of(found, output, settings.together), left_out
 
 

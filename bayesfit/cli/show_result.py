@@ -67,7 +67,9 @@ def print_result(result: xr.DataTree, wanted: Wanted = USUAL, title: str = "") -
     for table in bin_tables(result, _names(result, wanted), chosen, None if wanted.wide else console.width, title):
         console.print(table)
     if not wanted.wide and not wanted.parameters:
-        console.print(f"everything: `bayesfit show {wanted.path} --wide`", style="dim", markup=False, soft_wrap=True)
+        console.print(
+            f"everything: `bayesfit show {wanted.path} --wide`", style="dim", markup=False, soft_wrap=not wraps()
+        )
     for words in (chosen.words, *_notices(result)):
         if words:
             console.print(words, markup=False, soft_wrap=not wraps())

@@ -116,6 +116,7 @@ class Curve(NamedTuple):
         data = result["constant_data"].dataset.isel(q_bin=place)
         band = result["fit_curve"].dataset.isel(q_bin=place)
         q = f", q = {float(data.q):.4g} 1/Å" if np.isfinite(data.q) else ""
+        q += f", {float(data.angle):g}°" if "angle" in data.coords and np.isfinite(data.angle) else ""
         delays = bool(result.attrs.get("data_delays", 1))
         return cls(
             data.tau.values,
