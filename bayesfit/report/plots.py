@@ -102,7 +102,7 @@ def _law_over_q(axis: Axes, fitted: xr.DataTree) -> None:
     """The law with its band, and the bins with their standard deviations."""
     bins, band = fitted["bins"].dataset, fitted["law_curve"].dataset
     axis.fill_between(band.q, band.lower, band.upper, color="tab:blue", alpha=0.35, lw=0)
-    axis.plot(band.q, band["mean"], color="tab:blue", lw=1.2, label=fitted.attrs["law_formula"] or None)
+    axis.plot(band.q, band["mean"], color="tab:blue", lw=1.2, label=fitted.attrs["law_formula"] or fitted.attrs["law"])
     q, mean, sd, used = bins.q.values, bins["mean"].values, bins.sd.values, bins.used.values.astype(bool)
     shown = np.isfinite(q) & (q > 0) & np.isfinite(mean)
     for chosen, colour, label in ((shown & ~used, "0.7", "not used"), (shown & used, "0.2", "")):
