@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import math
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from bayesfit.compute.work import Progress, Report
 
@@ -83,7 +82,7 @@ def _live() -> Iterator[Report]:
 def above(console: Console) -> Iterator[None]:
     """What is printed on the same terminal appears above the console's live display, in lines as they are."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (Above(stream, console) if stream.isatty() else stream for stream in before)
+    sys.stdout, sys.stderr = (cast(TextIO, Above(each, console)) if each.isatty() else each for each in before)
     try:
         yield
     finally:
@@ -92,7 +91,7 @@ def above(console: Console) -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-class Above(io.TextIOBase):
+class Above:
     """A stream whose lines a console prints, so that its live display stays below them."""
 
     def __init__(self, stream: TextIO, console: Console) -> None:
@@ -100,7 +99,7 @@ class Above(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Print what has become whole lines, and keep the rest."""
-        if not isinstance(text, str):
+        if not isinstance(text, str):  # by which libraries find out whether a stream is one of bytes
             raise TypeError(f"expected str, got {type(text).__name__}")
         *lines, self.begun = (self.begun + text).split("\n")
         self._print(lines)
@@ -118,23 +117,9 @@ class Above(io.TextIOBase):
         if lines:
             self.console.print(Text.from_ansi("\n".join(lines)), soft_wrap=True)
 
-    def isatty(self) -> bool:
-        """It is a terminal."""
-        return True
-
-    def fileno(self) -> int:
-        """That of the stream."""
-        return self.stream.fileno()
-
-    @property
-    def encoding(self) -> str:
-        """That of the stream."""
-        return self.stream.encoding
-
-    @property
-    def errors(self) -> str | None:
-        """Those of the stream."""
-        return self.stream.errors
+    def __getattr__(self, name: str) -> Any:
+        """All else is the stream's."""
+        return getattr(self.stream, name)
 
 
 class Display:
