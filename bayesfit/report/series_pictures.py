@@ -186,8 +186,9 @@ def _places_of_datasets(axis: Axes, labels: Shaped[np.ndarray, " dataset"]) -> S
     x = np.arange(labels.size, dtype=float)
     names, rest = short_names([str(label) for label in labels])
     shown = slice(None, None, -(-labels.size // MOST_LABELS))
-    slanted = {"rotation": 30, "ha": "right"} if max(map(len, names)) > 4 else {}
-    axis.set_xticks(x[shown], names[shown], fontsize=TINY, **slanted)
+    slanted = max(map(len, names)) > 4
+    turn, side = (30, "right") if slanted else (0, "center")
+    axis.set_xticks(x[shown], names[shown], fontsize=TINY, rotation=turn, ha=side)
     if rest:
         axis.set_xlabel(
             f"dataset {rest if len(rest) <= LONGEST_REST else rest[: LONGEST_REST - 1] + '…'}", fontsize=SMALL
