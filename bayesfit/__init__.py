@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from bayesfit.report.parameter_pictures import plot_distribution as plot_distribution
     from bayesfit.report.parameter_pictures import plot_parameters as plot_parameters
     from bayesfit.report.plots import plot_fit as plot_fit
-    from bayesfit.report.plots import plot_series as plot_series
     from bayesfit.report.plots_across import plot_across as plot_across
+    from bayesfit.report.series_pictures import plot_series as plot_series
     from bayesfit.report.two_time_pictures import plot_two_time as plot_two_time
     from bayesfit.result.datasets import one_dataset as one_dataset
     from bayesfit.result.files import load as load
@@ -116,7 +116,7 @@ _HOMES = {
     "plot_residuals": "report.curve_pictures",
     "write_report": "report.html",
     "plot_fit": "report.plots",
-    "plot_series": "report.plots",
+    "plot_series": "report.series_pictures",
     "plot_across": "report.plots_across",
     "plot_two_time": "report.two_time_pictures",
     "numpyro_program": "posterior.prepare",

@@ -17,6 +17,7 @@ import pytest
 
 import bayesfit
 from bayesfit.cli.bin_table import Chosen, chosen_bins
+from bayesfit.cli.show_result import Wanted
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = Path(sys.executable).parent / "bayesfit"
@@ -102,11 +103,11 @@ def test_show_prints_tables_for_programs(call, result):
 
 def test_of_very_many_bins_those_are_listed_that_need_attention():
     rows = pd.DataFrame({"verdict": ["ok"] * 60 + ["misfit"] * 30, "rate": np.arange(90.0)})
-    chosen = chosen_bins(rows, None, None, every=False)
+    chosen = chosen_bins(rows, Wanted(path="fit.nc"))
     assert chosen.places == list(range(60, 80))
     assert chosen.words.startswith("60 bins that are ok are not listed; 10 more are not ok")
-    assert chosen_bins(rows, None, None, every=True) == Chosen(list(range(90)))
-    assert chosen_bins(rows, "ok", None, every=False) == Chosen(list(range(60)))
+    assert chosen_bins(rows, Wanted(every=True)) == Chosen(list(range(90)))
+    assert chosen_bins(rows, Wanted(verdict="ok")) == Chosen(list(range(60)))
 
 
 def test_a_run_saves_the_radius_and_it_can_be_found_anew(call, result, tmp_path):

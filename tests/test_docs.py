@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 import typer
+from in_process import bayesfit as call
 
 import bayesfit
 from bayesfit.api.automatic_noise import AUTO
@@ -87,10 +88,22 @@ def run(block, page, namespace):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
 def test_python_runs(page, project):
+    """Of the tutorial also the commands, as they come."""
     namespace = {"__name__": "page"}
-    for block in blocks(page, "python"):
-        if not block.file:
+    for block in blocks(page, "python", *(["bash"] if page.name == "tutorial.md" else [])):
+        if block.language == "bash":
+            call_each(block)
+        elif not block.file:
             run(block, page, namespace)
+
+
+def call_each(block):
+    """Call every `bayesfit` command of a block."""
+    for line in block.text.splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "bayesfit", line
+        said = call(*arguments)
+        assert said.code == 0, (line, said)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=lambda page: page.name)

@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 
 import bayesfit
 from bayesfit.report.panels import MOST
+from bayesfit.report.series_pictures import short_names
+from bayesfit.result.datasets import joined
 
 
 @pytest.fixture(scope="module")
@@ -131,3 +133,49 @@ def test_sizes_are_those_of_journals(result, size, width):
         assert figure.get_size_inches()[0] == pytest.approx(width)
     with pytest.raises(bayesfit.SettingsError, match="Known: column, page"):
         bayesfit.plot_diagnostics(result, size="poster")
+
+
+def test_a_series_is_drawn_line_by_line(result):
+    """Of the bins and the parameter that are asked for, on axes that are given, under short names."""
+    names = np.array([f"C042_300K_{number:03d}_0001-2000.hdf" for number in range(3)])
+    whole = joined([result] * 3, names)
+    axis = Figure().subplots()
+    figure = bayesfit.plot_series(whole, parameter="contrast", bins=[4, 0], axes=[axis])
+    assert figure.axes == [axis]
+    lines, labels = axis.get_legend_handles_labels()
+    medians = result["posterior"].contrast.median(("chain", "draw")).values
+    assert [line.get_ydata()[0] for line in lines] == pytest.approx(medians[[4, 0]].tolist())
+    assert len(labels) == 2
+    assert [tick.get_text() for tick in axis.get_xticklabels()] == ["000", "001", "002"]
+    assert axis.get_xlabel() == "dataset C042_300K_…_0001-2000.hdf"
+    with pytest.raises(bayesfit.SettingsError, match="Did you mean 'rate'"):
+        bayesfit.plot_series(whole, parameter="rates")
+    with pytest.raises(bayesfit.ResultError, match="there is no bin 9"):
+        bayesfit.plot_series(whole, bins=[9])
+
+
+def test_wide_intervals_that_are_not_believed_do_not_stretch_a_series(result):
+    wide = result.copy()
+    verdicts = result["diagnostics"].verdict.values.copy()
+    verdicts[3] = "not_identified"
+    wide["diagnostics"] = wide["diagnostics"].dataset.assign(verdict=("q_bin", verdicts))
+    rate = wide["posterior"].rate.copy()
+    rate[..., 3] = rate[..., 3] * np.geomspace(1e-6, 1e6, rate.sizes["draw"])
+    wide["posterior"] = wide["posterior"].dataset.assign(rate=rate)
+    low, high = bayesfit.plot_series(joined([wide] * 2, np.array([1.0, 2.0]))).axes[0].get_ylim()
+    medians = bayesfit.summary(result).rate
+    assert medians.min() / 3 < low < high < 3 * medians.max()
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["a_01.hdf", "a_02.hdf"], (["01.hdf", "02.hdf"], "a_…")),
+        (["s-1-x", "s-22-x"], (["1", "22"], "s-…-x")),
+        (["one"], (["one"], "")),
+        (["a", "a_b"], (["a", "a_b"], "")),
+        (["x" * 40, "y" * 40], (["…" + "x" * 15, "…" + "y" * 15], "")),
+    ],
+)
+def test_short_names_of_datasets(names, short):
+    assert short_names(names) == short

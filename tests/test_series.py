@@ -238,7 +238,7 @@ def test_what_bins_of_joint_fits_have_in_common_has_a_sequential_prior(steps):
     in_common = result.copy()
     in_common["posterior"] = result["posterior"].dataset[["D"]]
     (line, *_), _ = bayesfit.plot_series(in_common).axes[0].get_legend_handles_labels()
-    np.testing.assert_allclose(line.lines[0].get_ydata(), result["posterior"].D.median(("chain", "draw")))
+    np.testing.assert_allclose(line.get_ydata(), result["posterior"].D.median(("chain", "draw")))
     with pytest.raises(
         bayesfit.SettingsError, match=r"sequential_prior: 'rate' has values of bins or groups that scatter"
     ):

@@ -108,4 +108,4 @@ def _fit_group(group: Sequence[_Fit], report: Report) -> None:
         return
     for fit, own in zip(group, outcome.split(befores), strict=True):
         with fit.ending():
-            fit.answer = fit.alone.end(own)
+            fit.answer = fit.alone.end(own, report)

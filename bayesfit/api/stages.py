@@ -13,7 +13,7 @@ from bayesfit.api import photon_fit
 from bayesfit.api.made_of import made_of
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.journal import agree
-from bayesfit.compute.work import Report, heeded
+from bayesfit.compute.work import Progress, Report, heeded
 from bayesfit.data.curves import by_bin
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.modelling.noise import get_noise
@@ -55,10 +55,11 @@ class Begun(NamedTuple):
     def made(self, report: Report) -> xr.DataTree:
         """The result of this fit."""
         stages = self.together or fit_each
-        return self.end(stages(self.before, report) if self.before.bins else self.before)
+        return self.end(stages(self.before, report) if self.before.bins else self.before, report)
 
-    def end(self, outcome: Outcome) -> xr.DataTree:
+    def end(self, outcome: Outcome, report: Report) -> xr.DataTree:
         """The result, from the outcome in the bins that have enough points."""
+        report(Progress("check", outcome.bins))
         return assemble(outcome, self.problem, self.curves)
 
 
@@ -136,7 +137,7 @@ def fit_each(before: Outcome, report: Report) -> Outcome:
     problem, points = photon_fit.point_estimates(problem, keys, report, stop)
     problem, estimates, unsettled = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
     check_density(estimates.mode_potential, problem)
-    targets = BinTargets(posterior, problem.bins, keys)
+    targets = BinTargets(posterior, problem.bins, keys, before.labels)
     draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
     change = theory_change(problem, draws, unsettled)
     found = replace(before, problem=problem, points=points, draws=draws, theory_change=change)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
+    from bayesfit.cli.show_result import Wanted
+
 NARROW = 44  # characters of the columns beside the parameters, without much of the reason
 OF_PARAMETER = 29  # characters of a median with its interval
 MANY = 40  # bins, above which only those are printed that need attention
@@ -28,19 +30,20 @@ class Chosen(NamedTuple):
     words: str = ""
 
 
-def chosen_bins(rows: pd.DataFrame, verdict: str | None, sort: str | None, every: bool) -> Chosen:
+def chosen_bins(rows: pd.DataFrame, wanted: Wanted) -> Chosen:
     """The bins of one verdict, or all, sorted by a column; of very many only those that need attention, unless `every`
     bin is asked for."""
+    verdict, sort = wanted.verdict, wanted.sort
     places = [place for place, own in enumerate(rows.verdict) if verdict in (None, own)]
     if sort is not None:
         values = rows[sort].to_numpy()
         places.sort(key=lambda place: (values[place] != values[place], values[place]))
-    if every or verdict or sort or len(places) <= MANY:
+    if wanted.every or verdict or sort or len(places) <= MANY:
         return Chosen(places)
     attention = [place for place in places if rows.verdict.iloc[place] != "ok"]
     left = f"; {len(attention) - SHOWN} more are not ok" if len(attention) > SHOWN else ""
     ok = len(places) - len(attention)
-    return Chosen(attention[:SHOWN], f"{ok} bins that are ok are not listed{left}: `bayesfit show RESULT --all`")
+    return Chosen(attention[:SHOWN], f"{ok} bins that are ok are not listed{left}: `bayesfit show {wanted.path} --all`")
 
 
 def bin_tables(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,7 +74,7 @@ def _correlate(request: Request, output: Path, fresh: bool) -> None:
     """Correlate a file, and say what came of it."""
     from bayesfit.api.correlate_file import correlate_file
 
-    with stop_on(*ENDING, grace=GRACE) as stop, progress_bar(sys.stderr.isatty()) as report:
+    with stop_on(*ENDING, grace=GRACE) as stop, progress_bar(True) as report:
         try:
             found = correlate_file(request, output, report, fresh)
         except KeyboardInterrupt:

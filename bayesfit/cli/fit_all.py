@@ -3,7 +3,6 @@ overlap."""
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -65,7 +64,7 @@ def fit_all(
 ) -> list[int]:
     """Fit the file of each job; save, print and note each result. Whatever is wrong with one ends only that one, with
     one line. Returns the exit codes of the jobs that have ended, and that of an interruption."""
-    with progress_bar(sys.stderr.isatty()) as report, _threads(1) as reader:
+    with progress_bar(True) as report, _threads(1) as reader:
         queue = Queue(jobs, settings, wishes, status, report)
         with _threads((where or Where()).groups) as fitters:
             try:

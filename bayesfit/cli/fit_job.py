@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import typer
 
 from bayesfit.cli.app import DONE, FAILED, INTERRUPTED, NONE_OK, WRONG_USE
-from bayesfit.cli.show_result import draw, in_words, print_paths, print_result, print_understood
+from bayesfit.cli.show_result import Wanted, draw, in_words, print_paths, print_result, print_understood
 from bayesfit.compute.errors import BayesfitError, SettingsError
-from bayesfit.compute.work import Report
+from bayesfit.compute.work import Progress, Report
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -68,7 +68,11 @@ def fit_job(job: Job, settings: RunSettings, wishes: Wishes, report: Report) -> 
     except KeyboardInterrupt:
         typer.echo(f"interrupted: the same command goes on with {job.output}", err=True)
         return End(INTERRUPTED, {})
-    return finish(job, fitted, settings, wishes, report)
+    report(Progress("page", fitted.result["diagnostics"].sizes["q_bin"]))
+    end = finish(job, fitted, settings, wishes, report)
+    for line in left_out:
+        typer.echo(line)
+    return end
 
 
 def failed(job: Job, error: Exception) -> End:
@@ -104,7 +108,7 @@ def _print(job: Job, fitted: Fitted, brief: bool) -> None:
 
     finished = " (finished before)" if fitted.before else ""
     if not brief:
-        print_result(fitted.result, title=f"{job.name} -> {job.output}{finished}")
+        print_result(fitted.result, Wanted(path=str(job.output)), f"{job.name} -> {job.output}{finished}")
         return
     verdicts = ", ".join(f"{count} {name}" for name, count in tally(fitted.result).items())
     typer.echo(f"{job.name} -> {job.output}{finished}: {verdicts}")

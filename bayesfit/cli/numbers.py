@@ -47,6 +47,14 @@ def interval(median: float, low: float, high: float) -> str:
     return f"{median_} ({low_} to {high_})"
 
 
+def legend(counts: dict[str, int]) -> list[str]:
+    """What each verdict but "ok" means, in its colour."""
+    from bayesfit.diagnose.rules import VERDICTS
+
+    names = [name for name in counts if name != "ok" and name in VERDICTS]
+    return [f"  [{COLOURS.get(name, 'red')}]{name}[/]: {VERDICTS[name]}" for name in names]
+
+
 def counted(counts: dict[str, int]) -> str:
-    """How many bins have each verdict, in its colour: also the legend of the table above."""
+    """How many bins have each verdict, in its colour."""
     return ", ".join(f"{count} [{COLOURS.get(name, 'red')}]{name}[/]" for name, count in counts.items())

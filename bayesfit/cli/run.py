@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,23 +84,28 @@ def run(
     """
     settings = started(context)
     curves = files if qmap is None else correlated_files(files, qmap, output, fresh)
-    jobs, share = _jobs(curves, output, settings), Shard.parse(shard)
+    (jobs, left_out), share = _jobs(curves, output, settings), Shard.parse(shard)
     wishes = Wishes(plot, report, advise, fresh, brief=len(jobs) > FEW)
     status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 or dask else None
     with on_cluster(dask, settings.together) as where, stop_on(*ENDING, grace=GRACE) as stop:
         ends = _fit_all(share.of(jobs), settings, wishes, status, where)
+    _print_lines(left_out)
     raise typer.Exit(_exit_code(ends, stop))
 
 
-def _jobs(files: list[Path], output: Path, settings: RunSettings) -> list[Job]:
-    """What is to be done, after one line for each kind of files that is left out."""
+def _print_lines(lines: list[str]) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+def _jobs(files: list[Path], output: Path, settings: RunSettings) -> tuple[list[Job], list[str]]:
+    """What is to be done, and one line for each kind of files that is left out, which is printed."""
     check_folder(output)
     from bayesfit.cli.steps import own_measurements
 
     found, left_out = own_measurements(found_files(files), settings.pipeline)
-    for line in left_out:
-        typer.echo(line)
-    return jobs_of(found, output, settings.together)
+    _print_lines(left_out)
+    return jobs_of(found, output, settings.together), left_out
 
 
 def _exit_code(ends: list[int], stop: Stop) -> int:
@@ -118,7 +122,7 @@ def _fit_all(
 ) -> list[int]:
     """Fit all jobs; returns their exit codes, up to that of an interruption."""
     if status is None:
-        with progress_bar(sys.stderr.isatty()) as report:
+        with progress_bar(True) as report:
             return [fit_job(job, settings, wishes, report).code for job in jobs]
     from bayesfit.cli.fit_all import fit_all
 

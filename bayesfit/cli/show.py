@@ -41,7 +41,7 @@ def show(
         if parameters:
             raise SettingsError("the result of a law is shown whole", field="--parameter", remedy="Leave it out")
         return print_law(loaded)
-    wanted = Wanted(tuple(parameters or ()), wide, every, verdict, sort)
+    wanted = Wanted(tuple(parameters or ()), wide, every, verdict, sort, str(result))
     _check(loaded, wanted)
     if as_csv or as_json:
         return _print_table(loaded, wanted, as_csv)

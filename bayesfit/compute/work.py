@@ -18,7 +18,8 @@ class Progress:
     `bins_done` of `bins` are done, and each chain at work has made `draws_done` of `draws` draws. `worst_rhat` is the
     worst R-hat of the bins that were assessed last, `divergences` counts those among the kept draws. `share` is the
     part of the stage that is done, from 0 to 1, and `dataset` the name of the dataset if there are several. What is
-    counted may be another `unit` than bins."""
+    counted may be another `unit` than bins. `escalated` says of each bin at work that needs more than the plain run
+    what is done, and why."""
 
     stage: str
     bins: int
@@ -31,6 +32,7 @@ class Progress:
     share: float = 0.0
     dataset: str = ""
     unit: str = "bins"
+    escalated: tuple[str, ...] = ()
 
 
 Report = Callable[[Progress], None]

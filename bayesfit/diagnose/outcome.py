@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class Outcome:
     `curves` and `problem` are those of these bins alone; `keys` key their random numbers; `points`: the least-squares
     fits, None before they are made; `lowest_potential`: the lowest potential seen before the kept draws, or of any
     chain of a joint fit; `draws`: what was sampled; `together`: what a joint fit found in addition; `theory_change`:
-    with noise "photons", see `sample/theory_points.py`.
+    with noise "photons", see `sample/theory_points.py`; `labels` tell the bins apart in reports of progress.
     """
 
     curves: xr.Dataset
@@ -62,12 +63,14 @@ class Outcome:
     draws: Draws
     together: Together | None = None
     theory_change: Float[np.ndarray, " q_bin"] | None = None
+    labels: tuple[str, ...] = ()
 
     @classmethod
     def before(cls, curves: xr.Dataset, problem: Problem, settings: FitSettings) -> Outcome:
         """The outcome of these bins before anything is fitted."""
         keys = bin_keys(settings.seed, problem.identity)
-        return cls(curves, problem, settings, keys, None, np.zeros(len(keys)), Draws.none_of(len(keys)))
+        nothing = None, np.zeros(len(keys)), Draws.none_of(len(keys))
+        return cls(curves, problem, settings, keys, *nothing, labels=_labels(curves))
 
     def fits(self, other: Outcome) -> bool:
         """Whether the bins of both can be fitted side by side."""
@@ -76,7 +79,9 @@ class Outcome:
     def and_(self, others: Sequence[Outcome]) -> Outcome:
         """These bins and those of other outcomes, which must fit, one after the other and before anything is fitted.
         The curves are not those of all bins: only verdicts and results read them."""
-        return Outcome.before(self.curves, self.problem.and_([other.problem for other in others]), self.settings)
+        whole = Outcome.before(self.curves, self.problem.and_([other.problem for other in others]), self.settings)
+        each = [(Path(one.curves.attrs.get("file", "")).stem, one.labels) for one in (self, *others)]
+        return replace(whole, labels=tuple(f"{stem} {label}".strip() for stem, labels in each for label in labels))
 
     def split(self, befores: Sequence[Outcome]) -> list[Outcome]:
         """The outcome in the bins of each of these, which were fitted side by side as this one."""
@@ -114,3 +119,9 @@ class Outcome:
         if self.points is None:
             return None
         return with_scaled_errors(self.points, self.problem.posterior, self.problem.points)
+
+
+def _labels(curves: xr.Dataset) -> tuple[str, ...]:
+    """What the bins of a dataset are called."""
+    each = zip(curves.q_bin.values.tolist(), curves.q.values.tolist(), strict=True)
+    return tuple(f"bin {bin} (q = {q:.4g})" if np.isfinite(q) else f"bin {bin}" for bin, q in each)

@@ -116,6 +116,7 @@ class Curve(NamedTuple):
         data = result["constant_data"].dataset.isel(q_bin=place)
         band = result["fit_curve"].dataset.isel(q_bin=place)
         q = f", q = {float(data.q):.4g} 1/Å" if np.isfinite(data.q) else ""
+        q += f", {float(data.angle):g}°" if "angle" in data.coords and np.isfinite(data.angle) else ""
         delays = bool(result.attrs.get("data_delays", 1))
         return cls(
             data.tau.values,
@@ -138,7 +139,7 @@ class Curve(NamedTuple):
     @property
     def logarithmic(self) -> bool:
         """Whether the delays can stand on a logarithmic axis."""
-        return bool(self.valid.any() and np.all(self.tau[self.valid] > 0))
+        return bool((self.tau > 0).any() and np.all(self.tau[self.valid] > 0))
 
 
 def draw_bin(above: Axes, below: Axes, curve: Curve) -> None:
@@ -167,6 +168,7 @@ def draw_curve(axis: Axes, curve: Curve) -> None:
     axis.fill_between(curve.tau, curve.lower, curve.upper, color=colour, alpha=0.35, lw=0, zorder=2)
     axis.plot(curve.tau, curve.mean, color=colour, lw=1.2, zorder=3)
     axis.set_ylim(low, high)
+    axis.locator_params(axis="y", nbins=5)
     axis.set_ylabel(curve.axes[1], fontsize=TINY, labelpad=1)
     _titled(axis, curve)
 

@@ -97,7 +97,7 @@ def _of_fit(result: xr.DataTree) -> str:
 
 def _of_series(result: xr.DataTree) -> str:
     """A series: its picture, and a row for each dataset."""
-    from bayesfit.report.plots import plot_series
+    from bayesfit.report.series_pictures import plot_series
 
     labels = result["posterior"].dataset.coords["dataset"].values.tolist()
     counts = {str(label): tally(one_dataset(result, label)) for label in labels}
@@ -117,7 +117,7 @@ def _of_law(fitted: xr.DataTree) -> str:
     from bayesfit.report.plots import plot_law
 
     if is_series(fitted):
-        from bayesfit.report.plots import plot_series
+        from bayesfit.report.series_pictures import plot_series
 
         return plain(f"{fitted.attrs['law']} of {fitted.attrs['parameter']}", "", [plot_series(fitted)], [])
     checks, rows = fitted["diagnostics"].dataset, []

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bayesfit.modelling.settings import RunSettings
+from bayesfit.modelling.settings import HARDWARE, RunSettings
 from bayesfit.report.colours import LOOKS, limits, look_of
 from bayesfit.result.datasets import is_series
 from bayesfit.result.summary import advice, common_rows, interval_of_bins, of_bins, tally, wrong_errors
@@ -63,7 +63,8 @@ def _together(result: xr.DataTree) -> str:
 def sentences(result: xr.DataTree) -> list[str]:
     """What is to be said of all bins together: why bins are not ok, the noise, the errors, what to try, the law."""
     said = [f"{count} × {reason}" for reason, count in reasons(result)[:4]]
-    said += [words for words in (result.attrs.get("noise_chosen"), wrong_errors(result), advice(result)) if words]
+    _, _, data = str(result.attrs.get("understood", "")).partition("\n")
+    said += [words for words in (result.attrs.get("noise_chosen"), wrong_errors(result), advice(result), data) if words]
     if "across" in result:
         across = result["across"].dataset
         said.append(f"all bins together: {across.joint_verdict.item()}: {across.joint_reason.item()}")
@@ -114,6 +115,7 @@ def _bins(result: xr.DataTree, names: tuple[str, ...]) -> list[Json]:
                 "bin": int(one.q_bin),
                 "q": _number(one.q),
                 "phi": _number(one.phi),
+                "angle": _number(one.angle) if "angle" in one.coords else None,
                 "verdict": str(one.verdict.item()),
                 "reason": str(one.reason.item()),
                 "g2": rounded(g2[place]),
@@ -211,7 +213,7 @@ def command(result: xr.DataTree) -> str:
     asked, usual = json.loads(result.attrs["run_settings"]), RunSettings().model_dump(mode="json")
     words = ["bayesfit", "run", result.attrs.get("input_file", "FILE"), "-o", "results"]
     for name, value in asked.items():
-        if value != usual.get(name) and value is not None:
+        if value != usual.get(name) and value is not None and name not in HARDWARE:
             inner = value if isinstance(value, dict) else {"": value}
             for key, one in inner.items():
                 text = one if isinstance(one, str) else json.dumps(one)

@@ -161,10 +161,13 @@ class Over(NamedTuple):
         """The label and the scale of the horizontal axis."""
         axis.set_xlabel("q [1/Å]" if self.is_q else "bin", fontsize=SMALL)
         if self.is_q and np.ptp(self.x) > 0:
-            from matplotlib.ticker import NullFormatter
+            from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
             axis.set_xscale("log")
             axis.xaxis.set_minor_formatter(NullFormatter())
+            if np.max(self.x) < 100.0 * np.min(self.x):  # too few powers of ten
+                axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+                axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.tick_params(labelsize=TINY, which="both")
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Bool, Float, Shaped
 
 from bayesfit.compute.kinds import Kind, expect_result
-from bayesfit.diagnose.interval import central_interval
 from bayesfit.report.curve_pictures import ACROSS, PANEL, Curve, draw_bin
 from bayesfit.report.panels import chosen_places, legend_of_verdicts, pairs_of_panels
 from bayesfit.report.parameter_pictures import draw_parameter
@@ -23,10 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINES = 11  # of a series, up to which they have a legend
-MOST_LABELS, LONGEST_LABEL = 16, 24  # of datasets below a picture, and characters of each
 CHARACTERS = 90  # of a line above the picture of a law
-DIMS = ("chain", "draw", "q_bin")
 DRAWN_BY: dict[Kind, str] = {
     "fit": "Draw it with plot_fit",
     "series": "Draw it with plot_series, or one of it: bayesfit.one_dataset(result, NAME)",
@@ -75,96 +70,6 @@ def _first_parameter(axis: Axes, below: Axes, result: xr.DataTree) -> None:
     axis.set_title(f"{name} with 68 and 95 % intervals", fontsize=7)
 
 
-def plot_series(result: xr.DataTree, path: str | Path | None = None) -> Figure:
-    """Draw the rate, or the first parameter, over the datasets of a series: median and 95 % interval, one line per bin,
-    or a single line where bins have it in common or it is a law's.
-
-    Datasets that are labelled by numbers stand at these, others in order. Markers are open where the verdict on the
-    bin, on what the bins have in common, or on the law is not "ok".
-
-    Args:
-        result: what `series`, `law` of a series, or `load` returned.
-        path: where to save the picture, if at all; the ending says the format.
-
-    Returns:
-        The matplotlib figure.
-
-    Raises:
-        ResultError: it is no series. SettingsError: no picture has the path's ending.
-    """
-    from matplotlib.figure import Figure
-
-    expect_result(result, "series", remedies=DRAWN_BY)
-    check_picture(path)
-    name, verdicts, lines = _of_series(result)
-    array = result["posterior"].dataset[name]
-    draws = array.transpose("chain", "draw", ..., "dataset").values
-    intervals = central_interval(draws.reshape(*draws.shape[:2], len(lines), -1), axis=(0, 1))
-    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
-    axis = figure.subplots()
-    x = _places_of_datasets(axis, array.coords["dataset"].values)
-    if len(lines) > LINES:
-        axis.set_prop_cycle(color=_gradual(len(lines)))
-    for line, label in enumerate(lines):
-        _line(axis, x, intervals[:, line], verdicts[line] == "ok", label)
-    low = intervals[0]
-    if np.all(low[np.isfinite(low)] > 0):
-        axis.set_yscale("log")
-    axis.set_xlabel("dataset")
-    axis.set_ylabel(f"{name} [{array.attrs.get('units', '1')}]")
-    if len(lines) <= LINES:
-        axis.legend(fontsize=7)
-    else:
-        axis.set_title(f"{lines[0]} (dark) to {lines[-1]} (bright), {len(lines)} lines", fontsize=8)
-    return written(figure, path)
-
-
-def _gradual(count: int) -> Any:
-    """Colours from dark to bright."""
-    from matplotlib import colormaps
-
-    return colormaps["viridis"](np.linspace(0.0, 0.92, count))
-
-
-def _places_of_datasets(axis: Axes, labels: Shaped[np.ndarray, " dataset"]) -> Shaped[np.ndarray, " dataset"]:
-    """Where datasets stand: at their labels where these are numbers, else in order, with the labels as ticks."""
-    if labels.dtype.kind in "fiu":
-        return labels
-    x = np.arange(labels.size)
-    shown = x[:: -(-labels.size // MOST_LABELS)]
-    words = [textwrap.shorten(str(labels[place]), LONGEST_LABEL, placeholder="…") for place in shown]
-    axis.set_xticks(shown, words, rotation=30, ha="right", fontsize=7)
-    return x
-
-
-def _line(
-    axis: Axes,
-    x: Shaped[np.ndarray, " dataset"],
-    interval: Float[np.ndarray, "3 dataset"],
-    fine: Bool[np.ndarray, " dataset"],
-    label: str,
-) -> None:
-    """One line of a series, with open markers where it is not `fine`."""
-    low, middle, high = interval
-    (line, *_) = axis.errorbar(x, middle, [middle - low, high - middle], lw=1, capsize=2, label=label)
-    for colour, chosen in (("white", ~fine), (line.get_color(), fine)):
-        axis.plot(x[chosen], middle[chosen], "o", ms=4, color=line.get_color(), mfc=colour)
-
-
-def _of_series(result: xr.DataTree) -> tuple[str, np.ndarray, list[str]]:
-    """The parameter of a series to draw, its verdicts (line, dataset), and the names of its lines."""
-    posterior, bins = result["posterior"].dataset, result["diagnostics"].dataset
-    plain = [str(name) for name, array in posterior.data_vars.items() if set(array.dims) <= {*DIMS, "dataset"}]
-    own = of_bins(result)
-    name = min(plain, key=lambda name: (name != "rate", name not in own))
-    if name not in own:
-        judged = bins.law_verdict if "law_verdict" in bins else result["across"].joint_verdict
-        return name, judged.values[None], [name]
-    verdicts = bins.verdict.transpose("q_bin", "dataset").values
-    labels = zip(bins.q.values, bins.q_bin.values, strict=True)
-    return name, verdicts, [f"q = {q:.4g} 1/Å" if np.isfinite(q) else f"bin {bin}" for q, bin in labels]
-
-
 def plot_law(fitted: xr.DataTree, path: str | Path | None = None) -> Figure:
     """Draw the parameter of every bin over q with its standard deviation, the law's mean and 95 % band, and below them
     the residuals in sd of each bin; the verdict stands on top. Bins that the law is not fitted to are grey.
@@ -197,7 +102,7 @@ def _law_over_q(axis: Axes, fitted: xr.DataTree) -> None:
     """The law with its band, and the bins with their standard deviations."""
     bins, band = fitted["bins"].dataset, fitted["law_curve"].dataset
     axis.fill_between(band.q, band.lower, band.upper, color="tab:blue", alpha=0.35, lw=0)
-    axis.plot(band.q, band["mean"], color="tab:blue", lw=1.2, label=fitted.attrs["law_formula"] or None)
+    axis.plot(band.q, band["mean"], color="tab:blue", lw=1.2, label=fitted.attrs["law_formula"] or fitted.attrs["law"])
     q, mean, sd, used = bins.q.values, bins["mean"].values, bins.sd.values, bins.used.values.astype(bool)
     shown = np.isfinite(q) & (q > 0) & np.isfinite(mean)
     for chosen, colour, label in ((shown & ~used, "0.7", "not used"), (shown & used, "0.2", "")):

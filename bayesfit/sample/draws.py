@@ -132,6 +132,17 @@ class Assessment(NamedTuple):
         """Whether R-hat is small enough and the effective sample size at least this."""
         return self.convergence[0] <= LARGEST_RHAT and self.ess >= ess
 
+    def why_not(self, ess: float) -> str:
+        """In words, why these draws do not suffice; "" if they do."""
+        (rhat, *_), said = self.convergence, list[str]()
+        if not rhat <= LARGEST_RHAT:
+            said.append(f"R-hat {rhat:.3f}")
+        if not self.ess >= ess:
+            said.append(f"effective sample size {self.ess:.0f} of {ess:.0f}")
+        if not self.untroubled:
+            said.append("trajectories diverge or are cut short")
+        return ", ".join(said)
+
     def is_worse_than(self, before: Assessment | None) -> bool:
         """Whether the earlier draws are to be kept: they were good enough, and are better than these."""
         return before is not None and before.enough and self[:3] < before[:3]

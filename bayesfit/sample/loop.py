@@ -32,7 +32,7 @@ class Run:
     `first` and `step` are the indices of the escalation steps at which they began and at which they are now, `thin` the
     number of transitions per kept draw. `tables` holds, for each chain, tables (transition, column) of what it has
     drawn in this step, chunk by chunk, and `counts` how many transitions these have. `best` assesses the draws that are
-    kept so far.
+    kept so far, and `why` says in words what was wrong with the last ones.
     """
 
     bin: int
@@ -42,6 +42,7 @@ class Run:
     tables: list[list[Float[np.ndarray, "transition column"]]] = field(default_factory=list)
     counts: Int[np.ndarray, " chain"] = field(default_factory=lambda: np.zeros(1, int))
     best: Assessment | None = None
+    why: str = ""
 
     def restart(self, chains: int, columns: int) -> None:
         """Forget all transitions, and begin with empty tables for this number of chains."""
@@ -52,6 +53,16 @@ class Run:
     def made(self) -> int:
         """The number of transitions that every chain has made."""
         return int(self.counts.min())
+
+    def share(self, schedule: Schedule) -> float:
+        """The part of its transitions that the run has made, from 0 to 1."""
+        return float(np.clip((self.made - schedule.warmup) / (schedule.draws * self.thin), 0.0, 1.0))
+
+    def escalated(self, steps: Sequence[Step]) -> str:
+        """In words, what is done beyond the plain run, and why; "" for the plain run."""
+        done = [f"begun again, {steps[self.step].name}"] if self.step > self.first else []
+        done += [f"chains {self.thin} times as long"] if self.thin > 1 else []
+        return ", ".join(done) + (f" ({self.why})" if self.why else "") if done else ""
 
     def kept(self, schedule: Schedule) -> Table:
         """Every `thin`-th transition after the warm-up, at most `draws` per chain."""
@@ -113,6 +124,7 @@ def sample_until_reached(driver: Driver, report: Report, stop: Stop) -> None:
     started, runs, record = time.monotonic(), list[Run](), begin_stage()
     if record is not None and _restore(driver, record):
         record = None
+    report(driver.progress(0.0))
     while not stop.asked and (runs := driver.start()):
         driver.advance()
         found = [_settle(driver, run) for run in runs if run.is_complete(driver.schedule)]
@@ -158,7 +170,7 @@ def _settle(driver: Driver, run: Run) -> Assessment:
     """
     found = _assess(driver, run)
     step, transitions = driver.steps[run.step], driver.schedule.draws * run.thin
-    reached = found.reaches(driver.schedule.reachable)
+    reached, run.why = found.reaches(driver.schedule.reachable), found.why_not(driver.schedule.reachable)
     impossible = run.best is not None and not run.best.finite
     if driver.schedule.fixed or impossible or (reached and (step.last or found.untroubled)):
         driver.retire(run)

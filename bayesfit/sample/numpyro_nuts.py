@@ -108,8 +108,11 @@ class NumPyroNuts:
         draws = self.schedule.draws
         made = min(draws, max(self.run.made - self.schedule.warmup, 0) // self.run.thin)
         made = self.kept.shape[1] if self.ended else made
-        bins = self.large.bins
-        return Progress("sample", bins, bins * self.ended, made, draws, self.worst_rhat, share=made / draws)
+        bins, words = self.large.bins, "" if self.ended else self.run.escalated(self.steps)
+        share, said = made / draws, (f"all bins together: {words}",) if words else ()
+        left = seconds * (1.0 / share - 1.0) if share > 0 else float("nan")
+        found = self.worst_rhat, 0, left
+        return Progress("sample", bins, bins * self.ended, made, draws, *found, share=share, escalated=said)
 
     def results(self) -> Arrays:
         """The kept draws, once the run has ended."""

@@ -225,19 +225,22 @@ class Scheduler:
 def _progress(scheduler: Scheduler, seconds: float) -> Progress:
     """The progress after this number of seconds."""
     wanted, bins = scheduler.schedule.draws, scheduler.bins.count
-    made = [run.made - scheduler.schedule.warmup for run in scheduler.runs if run is not None]
-    draws = [int(np.clip(count, 0, wanted)) for count in made]
-    share = (scheduler.retired + sum(draws) / wanted) / bins
+    runs = [run for run in scheduler.runs if run is not None]
+    shares = [run.share(scheduler.schedule) for run in runs]
+    labels = scheduler.bins.labels or [f"bin {bin}" for bin in range(bins)]
+    said = [(labels[run.bin], run.escalated(scheduler.steps)) for run in runs]
+    share, rhats = (scheduler.retired + sum(shares)) / bins, scheduler.draws.convergence[:, 0]
     return Progress(
         "sample",
         bins,
         bins_done=scheduler.retired,
-        draws_done=min(draws, default=wanted),
+        draws_done=round(wanted * min(shares, default=float(scheduler.retired > 0))),
         draws=wanted,
-        worst_rhat=scheduler.worst_rhat,
+        worst_rhat=max(rhats[np.isfinite(rhats)].tolist(), default=float("nan")),
         divergences=int(scheduler.divergent.sum()),
         seconds_left=seconds * (1.0 / share - 1.0) if share > 0 else float("nan"),
         share=share,
+        escalated=tuple(f"{label}: {words}" for label, words in said if words),
     )
 
 

@@ -109,6 +109,7 @@ def estimate_bins(bins: BinTargets, points: PointEstimate, chains: int, report: 
 
     like = shapes(bins.posterior, points, chains)
     parts, done = list[Estimate](), 0
+    report(Progress("estimate", bins.count))
     for part in resumable(made, lambda: jax.tree.structure(like)):
         parts.append(part)
         done += len(part.location)

@@ -60,11 +60,12 @@ def bin_target(posterior: Posterior) -> Target:
 @dataclass(frozen=True)
 class BinTargets:
     """The bins of a fit: the posterior that they have in common, their data, and the data of their random keys. The
-    last two have a leading axis."""
+    last two have a leading axis. `labels` tell the bins apart in reports of progress."""
 
     posterior: Posterior
     data: Bin
     keys: UInt32[np.ndarray, "bin 2"]
+    labels: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:

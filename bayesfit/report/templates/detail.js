@@ -9,7 +9,7 @@ function figure(options) {
   made.border_fill_color = null;
   made.outline_line_color = ink("--line");
   for (const axis of [made.xaxis, made.yaxis].flat()) {
-    Object.assign(axis, { axis_label_text_color: soft, major_label_text_color: soft, axis_line_color: soft, major_tick_line_color: soft, minor_tick_line_color: null, axis_label_text_font_style: "normal" });
+    Object.assign(axis, { axis_label_text_color: soft, major_label_text_color: soft, axis_line_color: soft, major_tick_line_color: soft, minor_tick_line_color: null, axis_label_text_font_style: "normal", major_label_policy: new Bokeh.NoOverlap({ min_distance: 6 }) });
   }
   for (const grid of [made.xgrid, made.ygrid].flat()) grid.grid_line_color = line;
   made.toolbar.logo = null;

@@ -63,7 +63,7 @@ function picture(card, bin) {
 }
 
 function named(bin) {
-  return `bin ${bin.bin}` + (bin.q === null ? "" : `, q ${shown(bin.q, 3)}`) + (bin.phi === null || !page.bins.some((each) => each.phi !== bin.phi) ? "" : `, φ ${shown(bin.phi, 3)}°`);
+  return `bin ${bin.bin}` + (bin.q === null ? "" : `, q ${shown(bin.q, 3)}`) + (bin.angle === null ? "" : `, ${shown(bin.angle, 4)}°`) + (bin.phi === null || !page.bins.some((each) => each.phi !== bin.phi) ? "" : `, φ ${shown(bin.phi, 3)}°`);
 }
 
 function cards() {
