@@ -54,6 +54,13 @@ class Detector:
                 remedy = f"Expected {count} number{'s' * (count > 1)}{' above 0' * above_0}"
                 raise SettingsError(f"got {given!r}", field=name, remedy=remedy)
 
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        height, width = (1e6 * size for size in self.pixel_size)
+        tilts = f", rotations {self.rotations} rad" if any(self.rotations) else ""
+        at = f"{self.distance:g} m away, normal at {tuple(self.normal)}, {self.wavelength:g} angstrom{tilts}"
+        return f"<Detector of {rows} x {columns} pixels of {height:g} x {width:g} um, {at}>"
+
     @property
     def rotation(self) -> Float[np.ndarray, "3 3"]:
         """The matrix that takes a place in the detector's axes (down its rows, along its columns, along its normal) to

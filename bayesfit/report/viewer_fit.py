@@ -29,7 +29,7 @@ def viewer_fit(result: xr.DataTree, raise_by: float = 0.0) -> dict[str, Any]:
     double = model == "double_exponential"
     names, of = (DOUBLE, OF_DOUBLE) if double else (SINGLE, OF_SINGLE)
     values = np.stack([_median_and_sd(result, name, of, raise_by) for name in names], axis=-1)
-    curve = result["fit_curve"]["mean"].values + raise_by
+    curve = result["fit_curve"].dataset["mean"].values + raise_by
     verdicts, reasons = checks.verdict.values.astype(str), checks.reason.values.astype(str)
     return {
         "fit_func": "double" if double else "single",
