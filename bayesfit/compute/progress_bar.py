@@ -1,4 +1,4 @@
-"""A progress bar on standard error: bins done, worst R-hat, divergences, time left."""
+"""A progress bar on standard error, or in a notebook's cell: bins done, worst R-hat, divergences, time left."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bayesfit.compute.notebook_bar import in_notebook, notebook_bar
 from bayesfit.compute.work import Progress, Report
 
 
@@ -14,6 +15,10 @@ def progress_bar(show: bool) -> Iterator[Report]:
     """A function that progress is reported to; it draws a bar if `show`, and nothing else."""
     if not show:
         yield lambda progress: None
+        return
+    if in_notebook():
+        with notebook_bar(words, _share) as report_to_cell:
+            yield report_to_cell
         return
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
