@@ -164,7 +164,7 @@ def test_parameters_in_the_viewers_terms_draw_the_models_curve(name):
 
 def test_fixed_values_and_what_a_model_lacks(fitted):
     held, _ = of_one_draw("stretched_exponential", {"rate": 2.0, "beta": 1.0, "contrast": 0.2, "baseline": 1.0})
-    held["constant_data"]["beta"] = ("q_bin", [1.0])
+    held["constant_data"].dataset = held["constant_data"].to_dataset().assign(beta=("q_bin", [1.0]))
     held["posterior"].dataset = held["posterior"].to_dataset().drop_vars("beta")
     assert viewer_fit(held)["fit_val"][0, :, 2].tolist() == [1.0, 0.0]
     lacks, _ = of_one_draw("cumulant", {"rate": 2.0, "mu2": 0.1, "mu3": 0.0, "contrast": 0.2, "baseline": 1.0})

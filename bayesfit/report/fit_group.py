@@ -109,7 +109,7 @@ def _write_parameters(group: h5py.Group, result: xr.DataTree, choice: Choice, ra
     common = group.create_group("in_common")
     common.attrs.update({"NX_class": "NXcollection", "interval_mass": choice.mass})
     for row in common_rows(result, choice.mass):
-        one = common.create_group(row["parameter"])
+        one = common.create_group(row["parameter"].replace("/", "_"))
         one.attrs["NX_class"] = "NXcollection"
         for name, value in row.items():
             if name != "parameter":
