@@ -58,7 +58,9 @@ if TYPE_CHECKING:
     from bayesfit.report.check_pictures import plot_diagnostics as plot_diagnostics
     from bayesfit.report.curve_pictures import plot_curves as plot_curves
     from bayesfit.report.curve_pictures import plot_residuals as plot_residuals
+    from bayesfit.report.export import export as export
     from bayesfit.report.html import write_report as write_report
+    from bayesfit.report.overview import overview as overview
     from bayesfit.report.parameter_pictures import plot_distribution as plot_distribution
     from bayesfit.report.parameter_pictures import plot_parameters as plot_parameters
     from bayesfit.report.plots import plot_fit as plot_fit
@@ -115,6 +117,8 @@ _HOMES = {
     "plot_parameters": "report.parameter_pictures",
     "plot_residuals": "report.curve_pictures",
     "write_report": "report.html",
+    "export": "report.export",
+    "overview": "report.overview",
     "plot_fit": "report.plots",
     "plot_series": "report.series_pictures",
     "plot_across": "report.plots_across",

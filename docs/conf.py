@@ -17,7 +17,10 @@ version = release = __version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton", "model_pages"]
 exclude_patterns = ["conf.py", "model_pages.py", "**.ipynb_checkpoints"]
 
-nb_execution_mode = "off"  # tests run every notebook and every block
+nb_execution_mode = "auto"  # runs the notebooks, whose cells alone are run here; tests run the blocks of other pages
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600  # seconds a cell
+nb_output_stderr = "remove"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 suppress_warnings = ["misc.highlighting_failure"]

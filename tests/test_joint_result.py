@@ -4,8 +4,10 @@ poolings, curves over q, tables and pictures."""
 from copy import deepcopy
 from dataclasses import replace
 
+import h5py
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from scipy import stats
@@ -350,3 +352,13 @@ def test_arviz_and_comparison_take_a_joint_result(healthy):
     compared = bayesfit.compare({"joint": healthy, "again": healthy})
     np.testing.assert_allclose(compared.elpd_diff, 0.0)
     assert list(compared.q_bin.values) == list(range(BINS))
+
+
+def test_what_bins_have_in_common_is_exported(healthy, tmp_path):
+    table = bayesfit.summary(healthy, common=True)
+    with h5py.File(bayesfit.export(healthy, tmp_path / "joint.hdf")) as file:
+        common = file["xpcs/fit/in_common"]
+        assert {name: common[name]["median"][()] for name in common} == table["median"].to_dict()
+    sheet = pd.read_excel(bayesfit.export(healthy, tmp_path / "joint.xlsx"), sheet_name="in common")
+    assert sheet.parameter.tolist() == table.index.tolist()
+    assert bayesfit.overview(healthy).title.endswith(f"together {healthy['across'].joint_verdict.item()}")

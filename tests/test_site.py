@@ -67,6 +67,17 @@ def test_every_model_has_its_page(site):
     assert {file.stem for file in (ROOT / "models").glob("[a-z]*.py")} == pages
 
 
+def test_notebooks_show_progress_pictures_and_what_to_believe(site):
+    shown = {file.stem: file.read_text() for file in site if file.parent.name == "notebooks"}
+    assert set(shown) == {file.stem for file in (ROOT / "docs" / "notebooks").glob("*.md")}
+    assert '<progress value="1.000"' in shown["embedding"]
+    assert "done in" in shown["embedding"]
+    for name, text in shown.items():
+        assert "bins ok" in text or "1 of 1 bin ok" in text, name
+        assert "<img" in text, name
+        assert "ipywidgets" not in text, name
+
+
 def test_every_page_can_be_reached(site):
     start = next(file for file in site if file.name == "index.html" and file.parent.name == "html")
     reached, todo = {start}, [start]

@@ -86,7 +86,8 @@ def fit(
         method: "nuts", or, with `across`, "svi" for a quick look: draws from a normal distribution that is fitted by
             variational inference. The verdict on each bin is then `approximate`, and `pareto_k` in group `across` says
             how far off the fit is.
-        progress: True for a progress bar on standard error, or a function that takes a `Progress`.
+        progress: True for a progress bar on standard error, or in a notebook's cell; or a function that takes a
+            `Progress`.
         on_interrupt: what Ctrl-C does: "raise" KeyboardInterrupt, as anywhere in Python, or "return" the draws made so
             far, where bins that lack some have the verdict `interrupted`. Within `bayesfit.checkpoint`, which keeps
             them, it raises.

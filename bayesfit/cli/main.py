@@ -11,6 +11,7 @@ from bayesfit.cli import (
     compare,
     correlate,
     doctor,
+    export,
     inspect,
     law,
     lists,
@@ -26,7 +27,7 @@ from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.compute.errors import BayesfitError, SettingsError
 
 # importing a command registers it
-COMMANDS = (run, watch, correlate, inspect, show, plot, report, compare, law, stokes_einstein, lists, doctor)
+COMMANDS = (run, watch, correlate, inspect, show, plot, report, export, compare, law, stokes_einstein, lists, doctor)
 
 
 def main() -> None:

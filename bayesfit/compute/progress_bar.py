@@ -1,4 +1,4 @@
-"""Progress on standard error: a live display on a terminal, plain lines in a file."""
+"""Progress: a live display on a terminal, a bar in a notebook's cell, plain lines in a file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from bayesfit.compute.notebook_bar import in_notebook, notebook_bar
 from bayesfit.compute.work import Progress, Report
 
 if TYPE_CHECKING:
@@ -28,19 +29,17 @@ SHOWN = 5  # escalated bins that are named at once
 @contextmanager
 def progress_bar(show: bool) -> Iterator[Report]:
     """A function that progress is reported to. If `show`, it draws a live display where standard error is a terminal,
-    and writes lines to it elsewhere."""
+    and writes lines to it elsewhere; in a notebook, a bar stands in the cell."""
     if not show:
         yield lambda progress: None
-    elif sys.stderr.isatty() or _in_notebook():
+    elif in_notebook():
+        with notebook_bar(words, share) as report_to_cell:
+            yield report_to_cell
+    elif sys.stderr.isatty():
         with _live() as report:
             yield report
     else:
         yield Lines(sys.stderr)
-
-
-def _in_notebook() -> bool:
-    """Whether this is the kernel of a notebook."""
-    return "ipykernel" in sys.modules
 
 
 class Lines:

@@ -19,6 +19,9 @@ class Photons(NamedTuple):
     pixel: Int[np.ndarray, " event"]
     number: Num[np.ndarray, " event"]
 
+    def __repr__(self) -> str:
+        return f"<Photons: {int(np.sum(self.number))} in {self.frames} frames>"
+
 
 def of_frame(frames: Chunk | Photons, number: int) -> Num[np.ndarray, " pixel"] | Photons:
     """One of the frames."""

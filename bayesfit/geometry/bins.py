@@ -34,6 +34,10 @@ class Bins:
     index_mapping: Int[np.ndarray, " bin"]
     q_err: Float[np.ndarray, " bin"] | None = None
 
+    def __repr__(self) -> str:
+        q = f"q {self.q.min():.4g} to {self.q.max():.4g} 1/angstrom"
+        return f"<Bins: {self.count} bins with pixels, of {self.q.size} rings x {self.phi.size} sectors; {q}>"
+
     @property
     def count(self) -> int:
         """How many bins have pixels."""
@@ -61,6 +65,11 @@ class Partition(NamedTuple):
     mask: Bool[np.ndarray, "row column"]
     static: Bins
     dynamic: Bins
+
+    def __repr__(self) -> str:
+        rows, columns = self.mask.shape
+        good = f"{int(np.count_nonzero(self.mask))} of {rows} x {columns} pixels are good"
+        return f"<Partition: {good}; static {self.static!r}, dynamic {self.dynamic!r}>"
 
 
 def partition(

@@ -65,6 +65,13 @@ class Detector:
         if self.covariance is not None:
             _check_covariance(self.covariance)
 
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        height, width = (1e6 * size for size in self.pixel_size)
+        tilts = f", rotations {self.rotations} rad" if any(self.rotations) else ""
+        at = f"{self.distance:g} m away, normal at {tuple(self.normal)}, {self.wavelength:g} angstrom{tilts}"
+        return f"<Detector of {rows} x {columns} pixels of {height:g} x {width:g} um, {at}>"
+
     @property
     def rotation(self) -> Float[np.ndarray, "3 3"]:
         """As `rotation` has it."""

@@ -67,6 +67,10 @@ class QMap:
     incidence: float | None
     backend: BackendProtocol
 
+    def __repr__(self) -> str:
+        how = "in transmission" if self.incidence is None else f"at an incidence of {self.incidence:g} degree"
+        return f"<QMap {how} of {self.detector!r}>"
+
     @cached_property
     def q(self) -> Any:
         """The length of the wave vector [1/angstrom]."""

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bayesfit.compute.errors import InputError, SettingsError
-from bayesfit.modelling.model import RESERVED, Parameter
+from bayesfit.compute.shown import as_html, one_line, with_unit
+from bayesfit.modelling.model import RESERVED, Parameter, rows_of
 
 Program = Callable[[Any, Any], Any]  # q (q,) and tau (tau,) to values (q,)
 NOT_PARAMETERS = RESERVED | {"scatter"}
@@ -53,6 +54,14 @@ class Law:
                     field=f"law {self.name!r}",
                     remedy="Choose another name",
                 )
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(with_unit(parameter.name, parameter.unit) for parameter in self.parameters)
+        return one_line("Law", self.name, parameters, self.formula or self.description)
+
+    def _repr_html_(self) -> str:
+        said = (self.description, self.formula, self.reference)
+        return as_html(f"Law {self.name}", said, *rows_of(self.parameters))
 
     def knows(self, q: Float[np.ndarray, " q_bin"]) -> Bool[np.ndarray, " q_bin"]:
         """At which q, which have unit 1/angstrom, the law is known."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bayesfit.compute.errors import ModelError
+from bayesfit.compute.shown import as_html, one_line, with_unit
 
 Program = Callable[[Any], Any]  # delays (tau,) to the curve (tau,)
 RESERVED = frozenset({"chain", "draw", "q_bin", "tau", "q", "phi", "g2", "g2_err", "valid"})
@@ -84,6 +85,19 @@ class Model:
         if isinstance(self.start, Mapping):
             return (self.start,)
         return tuple(self.start)
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(with_unit(parameter.name, parameter.unit) for parameter in self.parameters)
+        return one_line("Model", self.name, parameters, self.formula or self.description)
+
+    def _repr_html_(self) -> str:
+        said = (self.description, self.formula, self.reference)
+        return as_html(f"Model {self.name}", said, *rows_of(self.parameters))
+
+
+def rows_of(parameters: tuple[Parameter, ...]) -> tuple[tuple[str, str, str], list[tuple[str, str, str]]]:
+    """Parameters as headings and rows of a table."""
+    return ("parameter", "unit", "what it is"), [(each.name, each.unit, each.description) for each in parameters]
 
 
 def check_name(model: Model, name: str) -> None:

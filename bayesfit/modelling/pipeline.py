@@ -8,6 +8,8 @@ from pathlib import Path
 
 import xarray as xr
 
+from bayesfit.compute.shown import as_html, one_line
+
 READING = ("columns", "units", "layout", "sheet", "optics", "tau_min", "tau_max")
 
 
@@ -40,3 +42,10 @@ class Pipeline:
     options: tuple[str, ...] = ()
     general: bool = False
     of_others: Callable[[Sequence[Path]], dict[Path, str]] | None = None
+
+    def __repr__(self) -> str:
+        return one_line("Pipeline", self.name, self.description)
+
+    def _repr_html_(self) -> str:
+        settings = {"fits by default": self.model, "settings of reading": ", ".join(self.options)}
+        return as_html(f"Pipeline {self.name}", [self.description], ("", ""), [*settings.items()])
