@@ -69,7 +69,7 @@ class QMap:
 
     def __repr__(self) -> str:
         how = "in transmission" if self.incidence is None else f"at an incidence of {self.incidence:g} degree"
-        return f"<QMap {how} of {self.detector!r}>"
+        return f"<QMap {how} of {', '.join(map(repr, self.modules))}>"
 
     @cached_property
     def q(self) -> Any:
