@@ -1,6 +1,7 @@
 """The command line, run in this process: as a user calls it, without the seconds that a new process takes."""
 
 import io
+import re
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from typing import NamedTuple
@@ -14,6 +15,12 @@ class Said(NamedTuple):
     code: int
     out: str
     err: str
+
+    @property
+    def complaints(self):
+        """What stands on standard error beside the lines of progress, which begin with the time of the day."""
+        lines = self.err.splitlines()
+        return "\n".join(line for line in lines if not re.match(r"\d\d:\d\d:\d\d ", line))
 
 
 def bayesfit(*arguments):

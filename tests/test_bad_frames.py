@@ -62,7 +62,7 @@ def test_files_that_are_damaged_or_of_something_else_are_refused(name, tmp_path)
     assert line.startswith(str(path))
     given = [] if "frame time" in name else ["--frame-time", "1"]
     said = cli("correlate", path, tmp_path / "qmap.hdf", "-o", tmp_path / "found.hdf", *given)
-    assert (said.code, said.err.strip()) == (1, f"error: {line}")
+    assert (said.code, said.complaints) == (1, f"error: {line}")
     assert not (tmp_path / "found.hdf").exists()
 
 

@@ -79,7 +79,7 @@ def test_a_bad_point_is_masked_and_said_and_no_other_bin_changes(name, tmp_path)
         others = clean.isel(q_bin=[0, 2])
         xr.testing.assert_identical(data.isel(q_bin=[0, 2]).drop_attrs(), others.drop_attrs())
     said = cli("inspect", tmp_path / "data.npz")
-    assert (said.code, said.err) == (0, "")
+    assert (said.code, said.complaints) == (0, "")
     assert f"35 of 36 points used; 1 masked in 1 bins ({CAUSES[cause]})" in said.out
 
 

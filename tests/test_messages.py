@@ -238,8 +238,9 @@ def own_law(fitted):
     return bayesfit.law(fitted, own, draws=20, chains=1, scatter=False)
 
 
-def test_a_law_of_ones_own_is_drawn_without_an_empty_legend(own_law):
-    assert plot_law(own_law).axes[0].get_legend() is None
+def test_a_law_of_ones_own_has_its_name_in_the_legend(own_law):
+    legend = plot_law(own_law).axes[0].get_legend()
+    assert own_law.attrs["law"] in [text.get_text() for text in legend.get_texts()]
 
 
 LAWS = {

@@ -43,8 +43,10 @@ def kind_of(given: object) -> Kind:
     if isinstance(given, xr.DataTree):
         if "posterior" not in given.children:
             return "tree"
+        if "steps" in given.children:  # also a law of each dataset
+            return "series"
         own: tuple[Kind, ...] = ("law", "calibration")  # named by an attribute
-        return next((k for k in own if k in given.attrs), "series" if "steps" in given.children else "fit")
+        return next((kind for kind in own if kind in given.attrs), "fit")
     if isinstance(given, xr.Dataset):
         return "curves" if "g2" in given else "comparison" if "elpd" in given else "dataset"
     if isinstance(given, str | Path):

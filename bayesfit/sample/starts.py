@@ -114,7 +114,8 @@ def estimate_bins(bins: BinTargets, points: PointEstimate, chains: int, report: 
         parts.append(part)
         done += len(part.location)
         report(Progress("estimate", bins.count, done))
-    return filled(parts, bins.count)
+    none = jax.tree.map(lambda array: np.asarray(array)[None][:0], like)
+    return filled(parts or [none], bins.count)  # a stop may come before the first batch
 
 
 def _samples(
