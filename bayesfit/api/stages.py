@@ -136,7 +136,8 @@ def fit_each(before: Outcome, report: Report) -> Outcome:
     starts.start_compiling(posterior, bins, shapes)
     problem, points = photon_fit.point_estimates(problem, keys, report, stop)
     problem, estimates, unsettled = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
-    check_density(estimates.mode_potential, problem)
+    if not stop.asked:
+        check_density(estimates.mode_potential, problem)
     targets = BinTargets(posterior, problem.bins, keys, before.labels)
     draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
     change = theory_change(problem, draws, unsettled)
