@@ -311,7 +311,7 @@ def flagged_run(flagged_file, tmp_path_factory):
 
 def test_the_command_line_says_what_is_wrong(flagged_run, flagged):
     said, folder = flagged_run
-    assert (said.code, said.err) == (0, "")
+    assert (said.code, said.complaints) == (0, "")
     saved = bayesfit.load(folder / "flagged.nc")["diagnostics"]
     for name in ("verdict", "reason"):
         np.testing.assert_array_equal(saved[name], flagged["diagnostics"][name])

@@ -59,7 +59,8 @@ def test_every_public_name_is_described(site):
 
 
 def public(room):
-    return [name for name, value in vars(room).items() if getattr(value, "__module__", "").startswith("bayesfit.")]
+    own = {name for name, value in vars(room).items() if getattr(value, "__module__", "").startswith("bayesfit.")}
+    return {name for name in own if not name.startswith("_")}
 
 
 def test_every_model_has_its_page(site):

@@ -15,7 +15,7 @@ from scipy import special
 
 from bayesfit.modelling.noise import CORRELATED, NOISES, SPECKLE
 
-ORDER = ("photons", "stated", "scaled", "inferred", "smooth", "robust", "speckle", "correlated")
+ORDER = ("photons", "stated", "scaled", "inferred", "smooth", "robust", "speckle", "correlated", "covariance")
 # The noise model for each failed check; for correlated residuals there are two.
 SINGLE = {"p_chi2": "scaled", "p_trend": "smooth", "p_tails": "robust"}
 CORRELATIONS = (SPECKLE.name, CORRELATED.name)
