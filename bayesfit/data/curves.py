@@ -12,7 +12,7 @@ from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
 from bayesfit.data.counting import countable, missing_numbers, with_numbers
 from bayesfit.data.covariance import error_of, with_covariance
-from bayesfit.data.given import check_points, nothing_left, real_numbers
+from bayesfit.data.given import check_left, check_points, real_numbers
 
 CONTRAST_PRIOR = "TruncatedNormal(0, 0.5, low=0)"
 BASELINE_PRIOR = "Normal({reference:g}, 0.1)"
@@ -106,22 +106,26 @@ def curves(
     """
     notes, bins = list[str](), {"q": q, "phi": phi} | ({"q_err": q_err} if q_err is not None else {})
     g2_err = error_of(g2_cov) if g2_err is None and g2_cov is not None else g2_err
-    x, values, errors = _points(tau, g2, g2_err, file, notes)
-    check_points(x, values, errors, delays, file)
-    order = np.argsort(x, kind="stable")
-    x, values, errors = (x[order], *(np.atleast_2d(each)[:, order] for each in (values, errors)))
-    data = _dataset(x, {"g2": values, "g2_err": errors}, _masks(x, values, errors, delays), delays)
-    data = data.assign_coords({name: _per_bin(given, len(values), name, file) for name, given in bins.items()})
-    said: dict[str, Any] = {"pipeline": pipeline if delays else "", "file": str(file or ""), "delays": int(delays)}
-    said |= {"errors_stated": int(g2_err is not None), "contrast_prior": contrast_prior, "notes": "; ".join(notes)}
-    said["baseline_prior"] = baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
-    data = data.assign_attrs(said | (attrs or {}))
+    points = _points(tau, g2, g2_err, file, notes)
+    data, order = _sorted(*points, delays, file)
+    data = data.assign_coords({n: _per_bin(given, data.sizes["q_bin"], n, file) for n, given in bins.items()})
+    priors = contrast_prior, baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
+    said = _attributes(pipeline, file, delays, g2_err is not None, priors)
+    data = data.assign_attrs({**said, "notes": "; ".join(notes), **(attrs or {})})
     own = {"frames_summed": _in_order(frames_summed, order), "frame_pairs": _in_order(frame_pairs, order)}
     data = with_numbers(data, {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats} | own)
     data = with_covariance(data, g2_cov, cov_samples, order)
-    if not _any_left(data):
-        raise nothing_left(values, errors, file)
+    check_left(_any_left(data), *points[1:], file)
     return within(data, skip_first, tau_min, tau_max)
+
+
+def _attributes(
+    pipeline: str, file: str | None, delays: bool, stated: bool, priors: tuple[str, str]
+) -> dict[str, str | float]:
+    """What the record says of itself; `priors` are those of contrast and baseline."""
+    own: dict[str, str | float] = {"pipeline": pipeline if delays else "", "file": str(file or "")}
+    own |= {"delays": int(delays), "errors_stated": int(stated)}
+    return own | {"contrast_prior": priors[0], "baseline_prior": priors[1]}
 
 
 def _in_order(given: Any, order: Array) -> Array | None:
@@ -136,6 +140,14 @@ def _points(tau: Any, g2: Any, g2_err: Any, file: str | None, notes: list[str]) 
         return x, values, real_numbers(g2_err, "g2_err", file, notes)
     notes.append("no errors are stated: g2_err is 1 everywhere")
     return x, values, np.ones(values.shape)
+
+
+def _sorted(x: Array, g2: Array, g2_err: Array, delays: bool, file: str | None) -> tuple[xr.Dataset, Array]:
+    """The record with its delays in order, and the places at which they stood."""
+    check_points(x, g2, g2_err, delays, file)
+    order = np.argsort(x, kind="stable")
+    x, g2, g2_err = (x[order], *(np.atleast_2d(each)[:, order] for each in (g2, g2_err)))
+    return _dataset(x, {"g2": g2, "g2_err": g2_err}, _masks(x, g2, g2_err, delays), delays), order
 
 
 def _dataset(x: Array, points: dict[str, Array], causes: dict[str, Array], delays: bool) -> xr.Dataset:
