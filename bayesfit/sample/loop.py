@@ -125,6 +125,9 @@ def sample_until_reached(driver: Driver, report: Report, stop: Stop) -> None:
     if record is not None and _restore(driver, record):
         record = None
     report(driver.progress(0.0))
+    if record is not None and stop.asked:  # before the first draw
+        _keep(driver, record)
+        leave(stop)
     while not stop.asked and (runs := driver.start()):
         driver.advance()
         found = [_settle(driver, run) for run in runs if run.is_complete(driver.schedule)]
