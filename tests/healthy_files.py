@@ -92,17 +92,26 @@ ALV_HEADER = {
 }
 
 
-def alv(*, columns=ALV_DECAY[None], errors=None, first="ALV-7004/USB", title="Correlation", titles=None, **header):
+def alv(
+    *,
+    tau=ALV_LAGS,
+    columns=ALV_DECAY[None],
+    errors=None,
+    first="ALV-7004/USB",
+    title="Correlation",
+    titles=None,
+    **header,
+):
     """A whole file of an ALV correlator as text; `errors` adds the standard deviations, `titles` a line of column
     titles."""
     lines = [first, *(f"{key}\t{value}" for key, value in {**ALV_HEADER, **header}.items() if value is not None), ""]
-    correlation = alv_block(title, np.vstack([ALV_LAGS, columns]))
+    correlation = alv_block(title, np.vstack([tau, columns]))
     if titles:
         correlation.insert(1, "\t".join(f'"{name}"' for name in ["Lag [ms]", *titles]) + "\t")
     counts = alv_block("Count Rate", np.array([[1.0, 2.0], [55.5, 56.5]]))
     lines += correlation + counts + ["Monitor Diode\t  1562861.47", ""]
     if errors is not None:
-        lines += alv_block("StandardDeviation", np.vstack([ALV_LAGS, errors]))[:-1]
+        lines += alv_block("StandardDeviation", np.vstack([tau, errors]))[:-1]
     return "\r\n".join(lines) + "\r\n"
 
 

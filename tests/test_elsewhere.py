@@ -3,8 +3,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -12,6 +10,7 @@ from threading import Thread
 
 import in_process
 import pytest
+from dask_cluster import running_cluster
 
 import bayesfit
 from bayesfit.compute.elsewhere import Sent, unpacked, with_files
@@ -69,36 +68,9 @@ def test_a_model_that_cannot_be_sent_is_one_line(datasets):
 
 @pytest.fixture
 def cluster(tmp_path):
-    """The address of a Dask scheduler with two workers on loopback, and the workers' processes."""
-    pytest.importorskip("distributed")
-    file, processes = tmp_path / "scheduler.json", []
-
-    def start(*arguments):
-        command = [sys.executable, "-m", "dask", *arguments]
-        processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-
-    address = ["--host", "127.0.0.1", "--no-dashboard"]
-    start("scheduler", *address, "--port", "0", "--scheduler-file", str(file))
-    for number in range(2):
-        place = ["--local-directory", str(tmp_path / f"worker{number}"), "--nthreads", "1", "--nworkers", "1"]
-        start("worker", "--scheduler-file", str(file), *address, *place, "--name", f"worker{number}")
-    yield file
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.wait(20)
-
-
-def connected(file):
-    from distributed import Client
-
-    for _ in range(200):
-        if file.exists():
-            break
-        time.sleep(0.1)
-    client = Client(scheduler_file=str(file), timeout=30)
-    client.wait_for_workers(2, timeout=60)
-    return client
+    """A client of a Dask cluster of two workers."""
+    with running_cluster(tmp_path) as client:
+        yield client
 
 
 def kill_when_busy(client):
@@ -115,11 +87,10 @@ def kill_when_busy(client):
 
 def test_a_cluster_of_which_a_worker_is_killed_gives_the_bits_of_this_process(cluster, datasets):
     here = bayesfit.fit_many(datasets, "single_exponential", **QUICK)  # before, so that the workers need not compile
-    with connected(cluster) as client:
-        killer = Thread(target=kill_when_busy, args=(client,))
-        killer.start()
-        there = bayesfit.fit_many(datasets, "single_exponential", executor=client.get_executor(), **QUICK)
-        killer.join()
+    killer = Thread(target=kill_when_busy, args=(cluster,))
+    killer.start()
+    there = bayesfit.fit_many(datasets, "single_exponential", executor=cluster.get_executor(), **QUICK)
+    killer.join()
     assert hashes(there) == hashes(here)
 
 
@@ -127,9 +98,7 @@ def test_the_command_line_sends_files_to_a_cluster(cluster, tmp_path):
     data = Path(__file__).parents[1] / "data"
     files = [str(data / name) for name in ("table_sim.csv", "aps_8idi_sim.hdf")]
     quick = ["--set", "draws=200", "--noise", "stated", "--model", "single_exponential"]
-    with connected(cluster) as client:
-        address = client.scheduler.address
-    for place, more in (("here", []), ("there", ["--dask", address])):
+    for place, more in (("here", []), ("there", ["--dask", cluster.scheduler.address])):
         assert in_process.bayesfit("run", *files, "-o", tmp_path / place, *quick, *more).code == 0
     for path in (tmp_path / "here").glob("*.nc"):
         both = [bayesfit.load(each).attrs["content_sha256"] for each in (path, tmp_path / "there" / path.name)]

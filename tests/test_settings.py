@@ -33,6 +33,11 @@ def test_toml_assignments_and_arguments_in_rising_order(tmp_path):
     assert settings.priors["mu2"] == {"family": "HalfNormal", "scale": 0.1}
 
 
+@pytest.mark.parametrize("text", ["[log_likelihood, prior]", '["log_likelihood", "prior"]'])
+def test_lists_of_words_need_no_quotation_marks(text):
+    assert load_settings(None, [f"include={text}"]).include == ("log_likelihood", "prior")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

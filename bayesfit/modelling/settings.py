@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import numbers
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -32,6 +33,7 @@ RENAMED = {"sample": "specimen", "carry": "sequential_prior"}  # former names of
 TOGETHER = ("together", "names", "sequential_prior", "level")  # settings of several files as one
 READING = ("skip_first", "tau_min", "tau_max", "columns", "units", "layout", "sheet", "optics")  # of reading a file
 HARDWARE = ("device", "memory_fraction", "cpu_devices", "cache")  # of what is computed on
+BARE_LIST = re.compile(r"\[([\w .,/-]*)\]")  # on the command line: a list of words without quotation marks
 Delay = Annotated[float, Field(ge=0)] | list[Annotated[float, Field(ge=0)]]  # one, or one per bin; has unit s
 
 
@@ -200,7 +202,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _assign(table: dict[str, Any], key: str, text: str) -> None:
-    """Put `text` at a dotted key: a TOML value where it reads as one, else the text itself."""
+    """Put `text` at a dotted key: a TOML value where it reads as one, a list of bare words, else the text itself."""
     *parents, last = key.split(".")
     for parent in parents:
         inner = table.setdefault(parent, {})
@@ -215,7 +217,8 @@ def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
-        return text
+        bare = BARE_LIST.fullmatch(text)
+        return [_value(word.strip()) for word in bare[1].split(",")] if bare else text
 
 
 def as_text(settings: BaseModel) -> str:

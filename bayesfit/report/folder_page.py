@@ -12,12 +12,16 @@ from bayesfit.compute.whole_files import write_whole
 from bayesfit.report.colours import look_of
 from bayesfit.report.html import plain, row_in, write_report
 from bayesfit.report.page import FOLLOWED
+from bayesfit.report.panels import UNITS
 from bayesfit.result.files import load
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INDEX = "index.html"
+MOST_NAMES = 24  # of results that stand below the picture
+LETTERS = 80  # that fit side by side
 
 
 class Row(NamedTuple):
@@ -105,6 +109,15 @@ def _trend(rows: list[Row], name: str, unit: str) -> Figure:
     above.legend(fontsize=8, ncols=4, loc="lower left", bbox_to_anchor=(0.0, 1.0))
     low, middle, high = np.array([row.quartiles[name] for row in rows], float).T
     below.errorbar(x, middle, [middle - low, high - middle], fmt="o", ms=4, lw=1, color=look_of("ok").colour)
-    below.set_ylabel(f"{name} [{unit}]\nmedian and quartiles of ok bins")
-    below.set_xlabel("result, in the order of the table")
+    below.set_ylabel(f"{name} [{UNITS.get(unit, unit)}]\nmedian and quartiles of ok bins")
+    _name(below, [row.name for row in rows])
     return figure
+
+
+def _name(axis: Axes, names: list[str]) -> None:
+    """The names of the results below the axis, where there is room for them."""
+    if len(names) > MOST_NAMES:
+        axis.set_xlabel("result, in the order of the table")
+        return
+    long = max(map(len, names)) * len(names) > LETTERS
+    axis.set_xticks(range(len(names)), names, fontsize=8, rotation=30 if long else 0, ha="right" if long else "center")
