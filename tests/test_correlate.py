@@ -1,5 +1,6 @@
 """Frames to g2: against sums written out, in both backends, by all pixels and by photons alone."""
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -17,14 +18,19 @@ from speckle import intensities, mode_weights, spectrum
 
 import bayesfit
 from bayesfit.api.correlate_file import Request, correlate_file
+from bayesfit.backends.choice import get_backend
 from bayesfit.compute.work import heeded, stop_on
 from bayesfit.correlation import compiled as compiled_module
 from bayesfit.correlation import frames as frames_module
 from bayesfit.correlation import lag_products
-from bayesfit.correlation import multitau as correlator
+from bayesfit.correlation import products as products_module
 from bayesfit.correlation.aps_files import PLACED, save_correlated
+from bayesfit.correlation.blocks import blocks_of
+from bayesfit.correlation.dense import Dense
+from bayesfit.correlation.dense_compiled import DenseCompiled
 from bayesfit.correlation.frames import frames_of
 from bayesfit.correlation.jackknife import FEWEST
+from bayesfit.correlation.levels import Levels
 from bayesfit.correlation.multitau import Masks, Settings, multitau
 from bayesfit.geometry import Detector, save_partition
 
@@ -65,7 +71,7 @@ def ratio_by_hand(frames, lag, m, normalise, own):
 
 
 def correlated(frames, few, monkeypatch, masks=None, **how):
-    monkeypatch.setattr(correlator, "FEW", few)
+    monkeypatch.setattr(products_module, "FEW", few)
     return multitau(frames_of(frames, SHAPE), BINS, Settings(DPL, **how), masks or Masks())
 
 
@@ -130,12 +136,40 @@ def test_whole_numbers_are_summed_exactly(largest, dtype, compiled, numba, monke
         assert abs(int(found.seen[1, place]) - wanted) <= wanted * 2e-16 * (largest > 1e6) * 64
 
 
+def test_sums_of_many_frames_are_exact_too(monkeypatch):
+    """Where single precision holds the products of some frames, but not those of all."""
+    rng = np.random.default_rng(4)
+    series = rng.integers(0, 30, (40_000, 4)).astype(np.float32)
+    levels = Levels(4, series[0], partial(lag_products.of_pixels, get_backend("numpy")))
+    levels.expect(30)
+    levels.take(series)
+    found, numbers = levels.finish(), series.astype(np.int64)
+    for delay in range(1, 9):
+        assert found[:, delay - 1].tolist() == (numbers[delay:] * numbers[:-delay]).sum(axis=0).tolist()
+
+
+@pytest.mark.parametrize("largest", [2, 25, 3000])
+def test_compiled_products_are_those_of_whole_tiles_however_frames_are_cut(largest):
+    """Also where precision changes on the way, chunks are odd, and a tile is not full."""
+    pytest.importorskip("numba")
+    rng, blocks = np.random.default_rng(5), blocks_of(BINS, np.ones(SHAPE, bool))
+    frames = rng.integers(0, 2, (777, SHAPE[0] * SHAPE[1])).astype(np.uint16)
+    frames[400:500] = rng.integers(0, largest, (100, frames.shape[1]))
+    cut, plain = DenseCompiled(blocks, 4), Dense(blocks, 4, get_backend("numpy"))
+    ends = [0, 1, 2, 5, 133, 134, 300, 411, 777]
+    for first, end in itertools.pairwise(ends):
+        taken = [each.take(frames[first:end], np.ones(end - first, bool)) for each in (cut, plain)]
+        for one, other in zip(*taken, strict=True):
+            np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(cut.finish(), plain.finish())
+
+
 @WAYS
 def test_the_covariance_is_the_jackknife_over_blocks_of_pixels(normalise, monkeypatch):
     """By hand for blocks that are found by what a change of their pixels changes."""
     frames = photons()
     found = correlated(frames, 0.0, monkeypatch, normalise=normalise)
-    blocks = correlator.blocks_of(BINS, np.ones(SHAPE, bool))
+    blocks = blocks_of(BINS, np.ones(SHAPE, bool))
     parts = np.split(blocks.places, blocks.starts[1:])
     own = [(pixels.size, pixels) for n, pixels in enumerate(parts) if blocks.dynamic[n] == 1]
     total = sum(size for size, _ in own)
@@ -229,7 +263,7 @@ def test_photons_one_by_one_give_the_same_pairs_as_frames(tmp_path, mean):
 @COMPILED
 def test_stopped_anywhere_and_gone_on_with_gives_the_same_bits(few, compiled, numba, tmp_path, monkeypatch):
     numba(compiled)
-    monkeypatch.setattr(correlator, "FEW", few)
+    monkeypatch.setattr(products_module, "FEW", few)
     monkeypatch.setattr(frames_module, "MOST", 64)
     frames = photons()
     again = partial(bayesfit.correlate, frames, BINS, frame_time=1.0, normalise="frame")

@@ -16,7 +16,7 @@ import xarray as xr
 import bayesfit
 from bayesfit.compute.work import heeded, stop_on
 from bayesfit.correlation import frames as frames_module
-from bayesfit.correlation import multitau as correlator
+from bayesfit.correlation import products as products_module
 from bayesfit.data.counting import as_counted
 from bayesfit.geometry import Detector, partition, qmap, save_partition
 
@@ -54,7 +54,7 @@ def in_slices(values, ages, edges=EDGES):
 @pytest.mark.parametrize("normalise", ["symmetric", "frame"])
 @pytest.mark.parametrize(("few", "backend"), [(0.0, "numpy"), (0.0, "jax"), (1.0, "numpy")])
 def test_pairs_are_those_of_the_frames_x_frames_matrix(normalise, few, backend, monkeypatch):
-    monkeypatch.setattr(correlator, "FEW", few)
+    monkeypatch.setattr(products_module, "FEW", few)
     frames, whole = photons(), np.ones(FRAMES, bool)
     whole[[5, 100, 101, 250]] = False
     found = two_time(frames, normalise=normalise, backend=backend, frame_mask=whole)
@@ -91,7 +91,7 @@ def test_one_slice_of_all_ages_is_the_one_time_correlation():
 
 @pytest.mark.parametrize("few", [0.0, 1.0], ids=["dense", "sparse"])
 def test_stopped_and_gone_on_with_gives_the_same_bits(few, tmp_path, monkeypatch):
-    monkeypatch.setattr(correlator, "FEW", few)
+    monkeypatch.setattr(products_module, "FEW", few)
     monkeypatch.setattr(frames_module, "MOST", 64)
     frames = photons()
     expected, seen = two_time(frames, normalise="frame"), []

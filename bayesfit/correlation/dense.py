@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool, Float, Int, Num
 
 from bayesfit.backends.protocol import BackendProtocol
 from bayesfit.correlation import compiled
@@ -35,9 +35,7 @@ class Dense:
 
     def unusable(self, frames: Frames) -> Bool[np.ndarray, " frame"]:
         """The frames in which a pixel of some block holds no number of photons."""
-        suspect = _may_hold_none(frames)
-        suspect[suspect] = no_photons(frames[suspect][:, self.blocks.places]).any(axis=1)
-        return suspect
+        return suspects(frames, self.blocks.places)
 
     def fault(self, frame: Num[np.ndarray, " pixel"]) -> int:
         """The first used pixel of a frame that holds no number of photons."""
@@ -108,6 +106,13 @@ def no_photons(frames: Frames) -> Bool[np.ndarray, "frame pixel"]:
     if frames.dtype == bool:
         return np.zeros(frames.shape, bool)
     return (frames < 0) | (frames == np.iinfo(frames.dtype).max)
+
+
+def suspects(frames: Frames, places: Int[np.ndarray, " used"]) -> Bool[np.ndarray, " frame"]:
+    """The frames in which some pixel of these places holds no number of photons."""
+    suspect = _may_hold_none(frames)
+    suspect[suspect] = no_photons(frames[suspect][:, places]).any(axis=1)
+    return suspect
 
 
 def _may_hold_none(frames: Frames) -> Bool[np.ndarray, " frame"]:

@@ -9,11 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from bayesfit.correlation.blocks import Blocks
-from bayesfit.correlation.dense import Dense
 from bayesfit.correlation.lag_products import of_means
 from bayesfit.correlation.levels import Levels
 from bayesfit.correlation.photons import of_frame
-from bayesfit.correlation.sparse import Sparse
+from bayesfit.correlation.products import Products
 from bayesfit.correlation.states import Arrays, parts, within
 
 
@@ -35,7 +34,7 @@ class Sums(NamedTuple):
 class FrameSums:
     """Takes in frames in order, some at a time, and sums them up."""
 
-    def __init__(self, blocks: Blocks, products: Dense | Sparse, per_level: int, by_frame: bool) -> None:
+    def __init__(self, blocks: Blocks, products: Products, per_level: int, by_frame: bool) -> None:
         self.products, self.pixels = products, max(int(blocks.pixels.sum()), 1)
         starts = np.flatnonzero(np.diff(np.append(blocks.static, -1), prepend=-1)) if by_frame else None
         self.means = Levels(per_level, np.zeros(blocks.pixels.size + 1), partial(of_means, starts))

@@ -14,8 +14,8 @@ from bayesfit.compute.errors import InputError
 from bayesfit.correlation.lag_products import CHUNK
 from bayesfit.correlation.photons import Chunk, Photons
 
-BYTES = 8 * 2**20  # of the frames that are taken at a time, about
-MOST = 512  # frames that are taken at a time
+BYTES = 128 * 2**20  # of the frames that are taken at a time, about
+MOST = 1024  # frames that are taken at a time
 PHOTON_FRAMES = 4096  # the same, of photons
 
 

@@ -18,7 +18,7 @@ class Level:
     def __init__(self, window: int, chunk: int, frame: np.ndarray, multiply: Multiply) -> None:
         self.window, self.chunk, self.filled, self.multiply = window, chunk, 0, multiply
         self.frames = np.zeros((window + chunk, *frame.shape), frame.dtype)
-        self.products: np.ndarray | float = 0.0
+        self.products = np.zeros(())  # in double precision, whatever the frames are in
 
     def take(self, frames: np.ndarray) -> list[np.ndarray]:
         """Take frames in; give back sums of two, where they are ready."""
@@ -46,7 +46,7 @@ class Level:
     def state(self) -> Arrays:
         """All that a level of the same kind needs to go on from here."""
         filled = np.array(self.filled)
-        return {"frames": self.frames, "filled": filled, "products": np.asarray(self.products)}
+        return {"frames": self.frames, "filled": filled, "products": self.products}
 
     def restore(self, state: Arrays) -> None:
         """Go on from there."""
@@ -90,7 +90,7 @@ class Levels:
         """The products (..., tau) of all levels, when all frames have been taken in."""
         for number, level in enumerate(self.levels):
             self.take(level.finish(), number + 1)
-        return np.concatenate([np.asarray(level.products) for level in self.levels], axis=-1)
+        return np.concatenate([level.products for level in self.levels], axis=-1)
 
     def expect(self, largest: float) -> None:
         """See to it that products of numbers up to this one are exact: in double precision where single does not do."""

@@ -17,18 +17,18 @@ from bayesfit.correlation.age_sums import AgeDense, AgeSparse, AgeSums
 from bayesfit.correlation.ages import Ages
 from bayesfit.correlation.blocks import Blocks, blocks_of
 from bayesfit.correlation.delays import delays
-from bayesfit.correlation.dense import Dense, no_photons
+from bayesfit.correlation.dense import no_photons
 from bayesfit.correlation.frame_sums import FrameSums, Sums
 from bayesfit.correlation.frames import Frames
 from bayesfit.correlation.jackknife import covariance, g2_of
+from bayesfit.correlation.lag_products import CHUNK
 from bayesfit.correlation.normalise import WAYS, Normalise, pairs_of
 from bayesfit.correlation.photons import Chunk, Photons, photons_of, whole_frames
-from bayesfit.correlation.sparse import Sparse
+from bayesfit.correlation.products import few_photons, products_of
 from bayesfit.geometry.bins import Partition
 
 Flatten = Literal["static_bins", "dynamic_bins"]
 MOST_PER_LEVEL = 512
-FEW = 0.02  # photons in a pixel and frame, up to which only they are looked at
 ENOUGH, FEWEST_FRAMES = 0.5, 2  # of the frames, and frames, must be usable
 EVERY, SELDOM = 10.0, 20.0  # the sums are kept after so many seconds, and so many times as long as that takes
 
@@ -197,8 +197,8 @@ def _begin(chunk: Chunk | Photons, partition: Partition, settings: Settings) -> 
     """Choose by the first frames which pixels can be used, and whether all pixels are looked at or only photons."""
     dead = np.zeros(partition.mask.shape, bool)
     if not isinstance(chunk, Photons):
-        dead = no_photons(chunk).all(axis=0).reshape(dead.shape) & partition.mask
-    return _work(partition, settings, _few(chunk, (partition.mask & ~dead).ravel()), dead)
+        dead = no_photons(chunk[:CHUNK]).all(axis=0).reshape(dead.shape) & partition.mask
+    return _work(partition, settings, few_photons(chunk, (partition.mask & ~dead).ravel()), dead)
 
 
 def _again(record: Record | None, partition: Partition, settings: Settings) -> Work | None:
@@ -228,16 +228,7 @@ def _sums(blocks: Blocks, settings: Settings, few: bool) -> FrameSums:
     if (ages := settings.ages) is not None:
         by_age = AgeSparse(blocks, per_level, ages) if few else AgeDense(blocks, per_level, backend, ages)
         return AgeSums(blocks, by_age, per_level, by_frame)
-    products = Sparse(blocks, per_level) if few else Dense(blocks, per_level, backend)
-    return FrameSums(blocks, products, per_level, by_frame)
-
-
-def _few(chunk: Chunk | Photons, usable: Bool[np.ndarray, " pixel"]) -> bool:
-    """Whether few of the usable pixels of these frames see a photon."""
-    if isinstance(chunk, Photons):
-        return bool(np.count_nonzero(usable[chunk.pixel]) <= FEW * chunk.frames * np.count_nonzero(usable))
-    own = chunk[:, usable]
-    return not np.issubdtype(own.dtype, np.floating) and bool(np.count_nonzero(own) <= FEW * own.size)
+    return FrameSums(blocks, products_of(blocks, per_level, backend, few), per_level, by_frame)
 
 
 def _check_shapes(frames: Frames, partition: Partition, masks: Masks) -> None:
