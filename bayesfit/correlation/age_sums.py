@@ -48,12 +48,8 @@ class AgeSparse(Sparse):
         super().__init__(blocks, per_level)
         self.ages = ages
 
-    def _add(self) -> None:
-        self.levels.append(AgeSparseLevel(self, len(self.levels)))
-
-    def finish(self) -> Float[np.ndarray, "age block tau"]:
-        """The products, when all frames have been taken in."""
-        return np.concatenate([level.products for level in self.levels], axis=-1)
+    def _level(self, number: int) -> SparseLevel:
+        return AgeSparseLevel(self, number)
 
 
 class AgeSparseLevel(SparseLevel):

@@ -157,26 +157,33 @@ def pass_series(own: np.ndarray, taken: int, single: int, state: tuple[np.ndarra
 
 @njit(nogil=True, cache=True)
 def bin_products(sums: np.ndarray, edges: np.ndarray, first: int, window: int, found: np.ndarray) -> None:
-    """Add to `found` (delay, block) the third of what `lag_products.of_means` gives, for sums over blocks (frame,
-    block), the `edges` of whose static bins are given."""
-    frames = sums.shape[0]
-    whole, partner = np.empty(frames), np.empty((window + 1 - first, frames))
+    """Add to `found` (2, block, delay) the last two of what `lag_products.of_means` gives, for sums over blocks (frame,
+    block), the `edges` of whose static bins are given. Sums without a photon take no time."""
+    frames, delays = sums.shape[0], window + 1 - first
+    whole, partner = np.empty(frames), np.empty((frames, delays))
     for each in range(edges.size - 1):
         low, high = edges[each], edges[each + 1]
         for frame in range(frames):
             whole[frame] = sums[frame, low:high].sum()
         partner[:] = 0
-        for delay in range(first, window + 1):
-            for late in range(window, frames):
-                partner[delay - first, late - delay] += whole[late]
-                partner[delay - first, late] += whole[late - delay]
+        for late in range(window, frames):
+            for place in range(delays):
+                partner[late - first - place, place] += whole[late]
+                partner[late, place] += whole[late - first - place]
         for frame in range(frames):
             if whole[frame] == 0:
                 continue
-            for delay in range(window + 1 - first):
-                factor = partner[delay, frame]
-                for block in range(low, high):
-                    found[delay, block] += factor * sums[frame, block]
+            of_frame = partner[frame]
+            for block in range(low, high):
+                own = sums[frame, block]
+                if own == 0:
+                    continue
+                with_bin, with_block = found[0, block], found[1, block]
+                for place in range(delays):
+                    with_bin[place] += own * of_frame[place]
+                if frame >= window:
+                    for place in range(delays):
+                        with_block[place] += own * sums[frame - first - place, block]
 
 
 @njit(nogil=True, cache=True)

@@ -15,6 +15,8 @@ from bayesfit.correlation.photons import of_frame
 from bayesfit.correlation.products import Products
 from bayesfit.correlation.states import Arrays, parts, within
 
+AT_A_TIME, MOST_LONGER = 16384, 16  # blocks for which a multiple of the usual frames fits in the cache, and the most
+
 
 class Sums(NamedTuple):
     """Sums over all pairs of frames at each delay. `pairs` (block, tau): products of each pixel with itself; `means`
@@ -37,7 +39,8 @@ class FrameSums:
     def __init__(self, blocks: Blocks, products: Products, per_level: int, by_frame: bool) -> None:
         self.products, self.pixels = products, max(int(blocks.pixels.sum()), 1)
         starts = np.flatnonzero(np.diff(np.append(blocks.static, -1), prepend=-1)) if by_frame else None
-        self.means = Levels(per_level, np.zeros(blocks.pixels.size + 1), partial(of_means, starts))
+        longer = min(max(AT_A_TIME // (blocks.pixels.size + 1), 1), MOST_LONGER)
+        self.means = Levels(per_level, np.zeros(blocks.pixels.size + 1), partial(of_means, starts), longer)
         self.photons, self.image = np.zeros(blocks.pixels.size), np.zeros(blocks.detector)
         self.intensity: list[np.ndarray] = []
         self.spoilt, self.first_spoilt = 0, (-1, -1)  # frames, and the first one with its pixel

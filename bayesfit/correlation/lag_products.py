@@ -57,20 +57,19 @@ def of_means(starts: Int[np.ndarray, " bin"] | None, first: int, window: int) ->
     """
 
     def multiply(sums: Float[np.ndarray, "frame block"]) -> Float[np.ndarray, "4 block delay"]:
-        found = np.zeros((4, window + 1 - first, sums.shape[1]))
-        found[:2] = _with_frames(sums, first, window)
+        found = np.zeros((4, sums.shape[1], window + 1 - first))
+        found[:2] = np.moveaxis(_with_frames(sums, first, window), 1, 2)
         if starts is not None and compiled.available:
-            compiled.bin_products(sums, np.append(starts, sums.shape[1]), first, window, found[2])
-            compiled.lag_products(sums, first, window, found[3])
+            compiled.bin_products(sums, np.append(starts, sums.shape[1]), first, window, found[2:])
         elif starts is not None:
             late = np.arange(window, len(sums))
             early = late - np.arange(first, window + 1)[:, None]
             size = np.diff(starts, append=sums.shape[1])
             whole = np.repeat(np.add.reduceat(sums, starts, axis=1), size, axis=1)
-            found[2] = np.einsum("dtb,tb->db", sums[early], whole[late])
-            found[2] += np.einsum("dtb,tb->db", whole[early], sums[late])
-            found[3] = np.einsum("dtb,tb->db", sums[early], sums[late])
-        return np.moveaxis(found, 1, 2)
+            found[2] = np.einsum("dtb,tb->bd", sums[early], whole[late])
+            found[2] += np.einsum("dtb,tb->bd", whole[early], sums[late])
+            found[3] = np.einsum("dtb,tb->bd", sums[early], sums[late])
+        return found
 
     return multiply
 

@@ -55,10 +55,13 @@ class Level:
 
 
 class Levels:
-    """All levels, from single frames to the coarsest; a level is added when the first sums for it are ready."""
+    """All levels, from single frames to the coarsest; a level is added when the first sums for it are ready. So many
+    times more frames than otherwise are multiplied at a time as `longer` says."""
 
-    def __init__(self, per_level: int, frame: np.ndarray, multiply: Callable[[int, int], Multiply]) -> None:
-        self.per_level, self.frame, self.multiply = per_level, frame, multiply
+    def __init__(
+        self, per_level: int, frame: np.ndarray, multiply: Callable[[int, int], Multiply], longer: int = 1
+    ) -> None:
+        self.per_level, self.frame, self.multiply, self.longer = per_level, frame, multiply, longer
         self.levels: list[Level] = []
         self.largest = 0.0
 
@@ -73,7 +76,7 @@ class Levels:
         number = len(self.levels)
         own, frame = own_delays(number, self.per_level), self.frame.astype(self._precision(number))
         multiply = self.multiply(own.start, own.stop - 1)
-        self.levels.append(Level(own.stop - 1, _chunk(number), frame, multiply))
+        self.levels.append(Level(own.stop - 1, self._chunk(number), frame, multiply))
 
     def state(self) -> Arrays:
         """All that levels of the same kind need to go on from here, by names of which the first part is a number."""
@@ -104,10 +107,9 @@ class Levels:
         return self._precision(0)
 
     def _precision(self, number: int) -> np.dtype:
-        sums = (self.largest * 2.0**number) ** 2 * _chunk(number)
+        sums = (self.largest * 2.0**number) ** 2 * self._chunk(number)
         return self.frame.dtype if sums < EXACT else np.dtype(float)
 
-
-def _chunk(number: int) -> int:
-    """How many frames of a level are multiplied at a time: fewer where frames are rare."""
-    return max(CHUNK >> number, FEWEST)
+    def _chunk(self, number: int) -> int:
+        """How many frames of a level are multiplied at a time: fewer where frames are rare."""
+        return self.longer * max(CHUNK >> number, FEWEST)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +17,7 @@ from bayesfit.correlation.photons import Photons
 from bayesfit.correlation.states import Arrays, parts, within
 
 LATEST = 32  # bits that hold any time
+PARTS = 4  # of the detector, whose photons are multiplied side by side
 
 
 class Sparse:
@@ -23,8 +27,9 @@ class Sparse:
         self.blocks, self.per_level = blocks, per_level
         self.block = np.full(blocks.detector, -1)
         self.block[blocks.places] = blocks.of_pixels
-        self.levels: list[SparseLevel] = []
-        self.taken = 0
+        self.edges = np.linspace(0, blocks.detector, PARTS + 1).astype(int)
+        self.levels: list[list[SparseLevel]] = [[] for _ in range(PARTS)]
+        self.taken, self.pool = 0, ThreadPoolExecutor(os.cpu_count())
 
     def unusable(self, photons: Photons) -> Bool[np.ndarray, " frame"]:
         """The frames in which a pixel of some block holds no number of photons."""
@@ -55,36 +60,40 @@ class Sparse:
         else:
             events = events.sorted()
         self.taken += photons.frames
-        self._pass(events, self.taken)
+        places = np.searchsorted(events.pixel, self.edges)
+        parts = [Events(*(each[first:end] for each in events)) for first, end in itertools.pairwise(places)]
+        list(self.pool.map(self._pass, self.levels, parts))
         return sums, image
 
-    def _pass(self, events: Events, end: int) -> None:
-        """The events through all levels, up to the frame `end`."""
-        number = 0
+    def _pass(self, levels: list[SparseLevel], events: Events) -> None:
+        """The events of one part through all its levels, up to the frame that was taken last."""
+        end, number = self.taken, 0
         while end > 0:
-            if number == len(self.levels):
-                self._add()
-            events, end = self.levels[number].take(events, end), end // 2
+            if number == len(levels):
+                levels.append(self._level(number))
+            events, end = levels[number].take(events, end), end // 2
             number += 1
 
-    def _add(self) -> None:
-        delays = own_delays(len(self.levels), self.per_level)
-        self.levels.append(SparseLevel(delays, self.block, self.blocks.pixels.size))
+    def _level(self, number: int) -> SparseLevel:
+        return SparseLevel(own_delays(number, self.per_level), self.block, self.blocks.pixels.size)
 
     def state(self) -> Arrays:
         """All that is needed to go on from here."""
-        return {"taken": np.array(self.taken)} | within(level.state() for level in self.levels)
+        each = (within(level.state() for level in levels) for levels in self.levels)
+        return {"taken": np.array(self.taken)} | within(each)
 
     def restore(self, state: Arrays) -> None:
         """Go on from there."""
         self.taken = int(state["taken"])
-        for own in parts(state):
-            self._add()
-            self.levels[-1].restore(own)
+        for levels, part in zip(self.levels, parts(state), strict=True):
+            for number, own in enumerate(parts(part)):
+                levels.append(self._level(number))
+                levels[-1].restore(own)
 
-    def finish(self) -> Float[np.ndarray, "block tau"]:
+    def finish(self) -> Float[np.ndarray, "... block tau"]:
         """The products, when all frames have been taken in."""
-        return np.concatenate([level.products for level in self.levels], axis=1)
+        found = [np.concatenate([level.products for level in levels], axis=-1) for levels in self.levels]
+        return np.sum(found, axis=0)
 
 
 def _no_number(number: Num[np.ndarray, " event"]) -> Bool[np.ndarray, " event"]:
