@@ -240,6 +240,14 @@ def test_arrays_iterables_and_files_give_the_same_bits(tmp_path):
     assert bayesfit.correlate(tmp_path / "frames.h5", BINS).attrs["frame_time"] == 1e-3
 
 
+@PATHS
+@pytest.mark.parametrize("dtype", [">u2", "<i4", ">f8", "u1", "?"])
+def test_the_type_of_the_numbers_does_not_matter(dtype, few, monkeypatch):
+    frames = np.minimum(photons(), 1)
+    found = correlated(frames.astype(dtype), few, monkeypatch)
+    np.testing.assert_array_equal(found.seen, correlated(frames, few, monkeypatch).seen)
+
+
 @pytest.mark.parametrize("mean", [0.01, 0.3])
 def test_photons_one_by_one_give_the_same_pairs_as_frames(tmp_path, mean):
     frames = photons(mean)

@@ -34,15 +34,20 @@ def of_frame(frames: Chunk | Photons, number: int) -> Num[np.ndarray, " pixel"] 
 def photons_of(frames: Chunk | Photons) -> Photons:
     """The photons of whole frames."""
     if isinstance(frames, Photons):
-        return frames
+        return Photons(frames.frames, *(_native(each) for each in frames[1:]))
     places = np.flatnonzero(frames)
-    return Photons(len(frames), *np.divmod(places, frames.shape[1]), frames.ravel()[places])
+    return Photons(len(frames), *np.divmod(places, frames.shape[1]), _native(frames.ravel()[places]))
 
 
 def whole_frames(photons: Chunk | Photons, pixels: int) -> Chunk:
     """Frames of so many pixels with these photons."""
     if not isinstance(photons, Photons):
-        return photons
+        return _native(photons)
     frames = np.zeros((photons.frames, pixels), photons.number.dtype)
     np.add.at(frames, (photons.frame, photons.pixel), photons.number)
     return frames
+
+
+def _native(array: np.ndarray) -> np.ndarray:
+    """In the order of bytes of this machine, as compiled code wants it."""
+    return np.asarray(array, array.dtype.newbyteorder("="))
