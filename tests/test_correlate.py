@@ -148,6 +148,24 @@ def test_sums_of_many_frames_are_exact_too(monkeypatch):
         assert found[:, delay - 1].tolist() == (numbers[delay:] * numbers[:-delay]).sum(axis=0).tolist()
 
 
+@COMPILED
+@BACKENDS
+def test_the_scatter_is_that_of_the_pixels(backend, compiled, numba, monkeypatch):
+    numba(compiled)
+    frames = photons()
+    found = correlated(frames, 0.0, monkeypatch, backend=backend)
+    series = frames.reshape(FRAMES, -1)[:, (BINS.dynamic.roi_map == 2).ravel()].astype(float)
+    for place in range(8):
+        lag = found.lags[place]
+        pairs = (series[lag:] * series[:-lag]).sum(axis=0)
+        wanted = pairs.std(ddof=1) / (found.expected[1, place] / pairs.size)
+        np.testing.assert_allclose(found.scatter[1, place], wanted, rtol=1e-9)
+
+
+def test_photons_leave_no_scatter(monkeypatch):
+    assert np.isnan(correlated(photons(), 1.0, monkeypatch).scatter).all()
+
+
 @pytest.mark.parametrize("largest", [2, 25, 3000])
 def test_compiled_products_are_those_of_whole_tiles_however_frames_are_cut(largest):
     """Also where precision changes on the way, chunks are odd, and a tile is not full."""
@@ -162,6 +180,7 @@ def test_compiled_products_are_those_of_whole_tiles_however_frames_are_cut(large
         for one, other in zip(*taken, strict=True):
             np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(cut.finish(), plain.finish())
+    np.testing.assert_allclose(cut.squares, plain.squares, rtol=1e-14)
 
 
 @WAYS

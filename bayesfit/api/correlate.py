@@ -73,9 +73,10 @@ def correlate(
 
     Returns:
         Curves as `bayesfit.curves` gives them, with `counts`, `pixels` and `frames`, and `pairs_seen`,
-        `pairs_expected` (q_bin, tau) and `g2_cov` (q_bin, tau, tau_other), the covariance of g2 between delays by a
-        jackknife over blocks of pixels, `cov_samples` of them, whose diagonal is `g2_err` squared; NaN for bins of
-        fewer than 8 pixels. With `two_time`, the same with a first dimension `age`, and with `usable` (age, tau), the
+        `pairs_expected` and `g2_scatter` (q_bin, tau), the standard deviation over the pixels of a bin of their own g2,
+        NaN where few pixels see photons, which are then not kept apart; and `g2_cov` (q_bin, tau, tau_other), the
+        covariance of g2 between delays by a jackknife over blocks of pixels, `cov_samples` of them, whose diagonal is
+        `g2_err` squared; NaN for bins of fewer than 8 pixels. With `two_time`, the same with a first dimension `age`, and with `usable` (age, tau), the
         delays that are of the age of their slice; `bayesfit.age_slices` makes curves of it.
 
     Raises:
@@ -140,10 +141,14 @@ def as_curves(found: Correlated, frame_time: float, file: str | None = None) -> 
         file=file,
         attrs={"frame_time": frame_time, "normalise": found.settings.normalise, "flatten": found.settings.flatten},
     )
-    described = {"pairs_seen": "photon pairs seen", "pairs_expected": "photon pairs expected where g2 = 1"}
+    described = {
+        "pairs_seen": "photon pairs seen",
+        "pairs_expected": "photon pairs expected where g2 = 1",
+        "g2_scatter": "standard deviation of g2 over the pixels of a bin",
+    }
     pairs = {
         name: (("q_bin", "tau"), values, {"units": "1", "long_name": described[name]})
-        for name, values in (("pairs_seen", found.seen), ("pairs_expected", found.expected))
+        for name, values in zip(described, (found.seen, found.expected, found.scatter), strict=True)
     }
     notes = "; ".join(filter(None, [data.attrs["notes"], *found.notes]))
     return data.assign(pairs).assign_attrs(notes=notes)

@@ -104,6 +104,7 @@ def _multitau(found: Correlated) -> dict[str, Any]:
         "normalized_g2_err": np.where(found.seen > 0, np.nan_to_num(error), 0.0).T,
         "normalized_g2_cov": found.cov,
         "normalized_g2_cov_samples": found.cov_samples,
+        "normalized_g2_scatter": found.scatter.T,
         "pairs_seen": found.seen.T,
         "pairs_expected": found.expected.T,
         **({} if found.settings.ages is None else {"frame_pairs": found.frame_pairs}),

@@ -24,7 +24,10 @@ Frames = Num[np.ndarray, "frame pixel"]
 
 
 class Dense:
-    """Takes in frames (frame, pixel)."""
+    """Takes in frames (frame, pixel). `squares` (block, tau), once it has finished: sums of the squares of each pixel's
+    products."""
+
+    squares: np.ndarray | None = None
 
     def __init__(self, blocks: Blocks, per_level: int, backend: BackendProtocol) -> None:
         self.blocks, self.pool = blocks, ThreadPoolExecutor(os.cpu_count())
@@ -61,6 +64,7 @@ class Dense:
     def finish(self) -> Float[np.ndarray, "block tau"]:
         """The products, when all frames have been taken in."""
         by_pixel = np.concatenate(self._each(lambda tile, levels: levels.finish()))
+        self.squares = np.add.reduceat(by_pixel**2, self.starts, axis=0)
         return np.add.reduceat(by_pixel, self.starts, axis=0)
 
     def _take(

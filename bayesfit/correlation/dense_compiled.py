@@ -25,6 +25,8 @@ class DenseCompiled:
     of a `block`. `last` (pixel, level, number) are the last numbers of each level, `odd` (pixel, level) those that wait
     for a second one, and `products` (pixel, tau)."""
 
+    squares: np.ndarray | None = None
+
     def __init__(self, blocks: Blocks, per_level: int) -> None:
         order, pixels = np.argsort(blocks.places, kind="stable"), blocks.places.size
         self.places, self.block = blocks.places[order], blocks.of_pixels[order]
@@ -62,7 +64,11 @@ class DenseCompiled:
 
     def finish(self) -> Float[np.ndarray, "block tau"]:
         """The products, when all frames have been taken in."""
-        return np.stack([np.bincount(self.block, each, self.blocks) for each in self.products.T], axis=1)
+        self.squares = self._over_blocks(self.products**2)
+        return self._over_blocks(self.products)
+
+    def _over_blocks(self, numbers: Float[np.ndarray, "pixel tau"]) -> Float[np.ndarray, "block tau"]:
+        return np.stack([np.bincount(self.block, each, self.blocks) for each in numbers.T], axis=1)
 
     def state(self) -> Arrays:
         """All that is needed to go on from here."""

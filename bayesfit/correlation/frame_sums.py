@@ -19,10 +19,11 @@ AT_A_TIME, MOST_LONGER = 16384, 16  # blocks for which a multiple of the usual f
 
 
 class Sums(NamedTuple):
-    """Sums over all pairs of frames at each delay. `pairs` (block, tau): products of each pixel with itself; `means`
-    (4, block, tau): those of sums over blocks, as `lag_products.of_means` has them; `weights` (tau,): pairs of frames.
-    And over the `frames` that were not missing: `photons` (block,); `image` (pixel,), those of every used pixel; and
-    `intensity` (frame,), those per used pixel of each frame, NaN where it was missing."""
+    """Sums over all pairs of frames at each delay. `pairs` (block, tau): products of each pixel with itself, and
+    `squares`, of each pixel's sum, or None where pixels are not kept apart; `means` (4, block, tau): those of sums over
+    blocks, as `lag_products.of_means` has them; `weights` (tau,): pairs of frames. And over the `frames` that were not
+    missing: `photons` (block,); `image` (pixel,), those of every used pixel; and `intensity` (frame,), those per used
+    pixel of each frame, NaN where it was missing."""
 
     pairs: Float[np.ndarray, "block tau"]
     means: Float[np.ndarray, "4 block tau"]
@@ -31,6 +32,14 @@ class Sums(NamedTuple):
     photons: Float[np.ndarray, " block"]
     image: Float[np.ndarray, " pixel"]
     intensity: Float[np.ndarray, " frame"]
+    squares: Float[np.ndarray, "block tau"] | None = None
+
+
+def up_to(sums: Sums, delays: int) -> Sums:
+    """Those at so many delays."""
+    squares = None if sums.squares is None else sums.squares[:, :delays]
+    pairs, means, weights = sums.pairs[:, :delays], sums.means[..., :delays], sums.weights[:delays]
+    return sums._replace(pairs=pairs, means=means, weights=weights, squares=squares)
 
 
 class FrameSums:
@@ -90,4 +99,5 @@ class FrameSums:
         means, intensity = self.means.finish(), np.concatenate(self.intensity)
         frames = int(np.isfinite(intensity).sum())
         pairs = self.products.finish()
-        return Sums(pairs, means[:, :-1], means[0, -1], frames, self.photons, self.image, intensity)
+        means, weights = means[:, :-1], means[0, -1]
+        return Sums(pairs, means, weights, frames, self.photons, self.image, intensity, self.products.squares)

@@ -1,4 +1,4 @@
-"""The covariance of g2 between delays, from what remains when each block of pixels in turn is left out."""
+"""The covariance of g2 between delays, from what remains when each block of pixels in turn is left out; its scatter."""
 
 from __future__ import annotations
 
@@ -30,6 +30,21 @@ def covariance(pairs: Pairs, blocks: Blocks) -> Float[np.ndarray, "bin tau delay
         off = (pseudo - np.sum(pseudo / share, axis=0)) / np.sqrt((share - 1) * own.sum())
         found[place] = off.T @ off
     return found
+
+
+def scatter(
+    pairs: Pairs, squares: Float[np.ndarray, "block tau"] | None, blocks: Blocks
+) -> Float[np.ndarray, "bin tau"]:
+    """The standard deviation over the pixels of each bin of a pixel's own g2: its pairs over those that are expected of
+    a mean pixel. From sums over each block of the `squares` of a pixel's pairs; NaN where there are none, and of one
+    pixel."""
+    if squares is None:
+        return np.full(pairs.seen.shape, np.nan)
+    pixels = blocks.by_dynamic(blocks.pixels.astype(float))[:, None]
+    off = np.maximum(blocks.by_dynamic(squares) - pairs.seen**2 / np.maximum(pixels, 1), 0)
+    known = (pixels > 1) & (pairs.expected > 0)
+    variance = np.divide(off, pixels - 1, out=np.full_like(off, np.nan), where=known)
+    return np.sqrt(variance) * pixels / np.where(known, pairs.expected, np.nan)
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:

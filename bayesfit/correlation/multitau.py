@@ -18,9 +18,9 @@ from bayesfit.correlation.ages import Ages
 from bayesfit.correlation.blocks import Blocks, blocks_of
 from bayesfit.correlation.delays import delays
 from bayesfit.correlation.dense import no_photons
-from bayesfit.correlation.frame_sums import FrameSums, Sums
+from bayesfit.correlation.frame_sums import FrameSums, Sums, up_to
 from bayesfit.correlation.frames import Frames
-from bayesfit.correlation.jackknife import covariance, g2_of
+from bayesfit.correlation.jackknife import covariance, g2_of, scatter
 from bayesfit.correlation.lag_products import CHUNK
 from bayesfit.correlation.normalise import WAYS, Normalise, pairs_of
 from bayesfit.correlation.photons import Chunk, Photons, photons_of, whole_frames
@@ -68,7 +68,8 @@ class Correlated:
     for a bin of few pixels, from so many blocks as `cov_samples` (bin,) says. `counts` and `pixels` (bin,): photons per
     pixel and frame, and pixels that were used. `frames`: how many were used. `image` (row, column) and `intensity`
     (frame,): photons per pixel and frame.
-    `frame_pairs` (tau,): pairs of frames at each delay.
+    `frame_pairs` (tau,): pairs of frames at each delay. `scatter` (bin, tau): standard deviation over the pixels of a
+    bin of the g2 of each, NaN where pixels were not kept apart.
     """
 
     partition: Partition
@@ -87,6 +88,7 @@ class Correlated:
     intensity: Float[np.ndarray, " frame"]
     notes: tuple[str, ...]
     frame_pairs: Float[np.ndarray, " tau"]
+    scatter: Float[np.ndarray, "bin tau"]
 
 
 class Summed(NamedTuple):
@@ -251,9 +253,7 @@ def correlated(found: Summed, sums: Sums, settings: Settings) -> Correlated:
     """The results of all bins, at delays of up to half the series, from these sums of what was found."""
     _, blocks, partition, notes = found
     lags, m = delays(max(sums.intensity.size // 2, 1), settings.delays_per_level)
-    sums = sums._replace(
-        pairs=sums.pairs[:, : lags.size], means=sums.means[..., : lags.size], weights=sums.weights[: lags.size]
-    )
+    sums = up_to(sums, lags.size)
     pairs = pairs_of(sums, blocks, settings.normalise)
     pixels = blocks.by_dynamic(blocks.pixels.astype(float))
     of_static = blocks.by_static(sums.photons) ** 2 / np.maximum(blocks.by_static(blocks.pixels.astype(float)), 1)
@@ -274,6 +274,7 @@ def correlated(found: Summed, sums: Sums, settings: Settings) -> Correlated:
         intensity=sums.intensity,
         notes=notes,
         frame_pairs=sums.weights / m,
+        scatter=scatter(pairs, sums.squares, blocks),
     )
 
 

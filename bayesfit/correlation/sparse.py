@@ -21,7 +21,9 @@ PARTS = 4  # of the detector, whose photons are multiplied side by side
 
 
 class Sparse:
-    """Takes in photons."""
+    """Takes in photons. Products of single pixels are not kept, so that there are no `squares` of them."""
+
+    squares: np.ndarray | None = None
 
     def __init__(self, blocks: Blocks, per_level: int) -> None:
         self.blocks, self.per_level = blocks, per_level
