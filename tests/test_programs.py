@@ -18,8 +18,8 @@ import pytest
 from in_process import bayesfit as command_line
 
 import bayesfit
-from bayesfit.compute import program_files
-from bayesfit.compute.devices import Spread, gather, place
+from bayesfit.compute import mappings, program_files
+from bayesfit.compute.devices import SPREADS, Spread, gather, place
 from bayesfit.posterior.prepare import prepare
 from bayesfit.sample.nuts import Point
 
@@ -291,9 +291,9 @@ def few():
     return data
 
 
-def fit_with(data, contrast=0.15, across=None, **choices):
+def fit_with(data, contrast=0.15, across=None, noise="stated", **choices):
     data = data.assign_attrs(contrast_prior=f"TruncatedNormal({contrast}, 0.2, low=0)")
-    plain = {"noise": "stated", "draws": 8, "target_ess": 0.0}
+    plain = {"noise": noise, "draws": 8, "target_ess": 0.0}
     return bayesfit.fit(data, "single_exponential", across=across, **plain, **choices)
 
 
@@ -320,3 +320,25 @@ def test_a_changed_prior_of_what_bins_have_in_common_compiles_nothing(few, compi
         made = len(compilations)
         fit_with(few, contrast, across, priors={"D": f"LogNormal({loc}, 3)"}, fixed={"rate_scatter": scatter})
     assert len(compilations) == made
+
+
+def pieces_of_memory():
+    return mappings.TAKEN.read_bytes().count(b"\n")
+
+
+@pytest.mark.skipif(not mappings.TAKEN.exists(), reason="this system does not state the memory map of a process")
+def test_programs_are_given_back_before_memory_maps_run_out(few, monkeypatch):
+    """Beyond the limit the compiler would end the process; draws are the same from programs that were loaded again."""
+    first = fit_with(few)
+    fit_with(few, noise="scaled")
+    before = pieces_of_memory()
+    monkeypatch.setattr(mappings, "SHARE", 0.0)
+    for noise in ("speckle", "robust"):
+        fit_with(few, noise=noise)
+        assert pieces_of_memory() < before + 500
+    again = fit_with(few)
+    np.testing.assert_array_equal(again.posterior.rate, first.posterior.rate)
+    loaded = [spread for spread in SPREADS if spread.programs]
+    monkeypatch.setattr(mappings, "SHARE", 0.9)
+    fit_with(few, noise="scaled")
+    assert all(spread.programs for spread in loaded)

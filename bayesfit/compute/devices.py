@@ -10,11 +10,14 @@ Compilation runs in the background, once for all devices.
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import jax
 import numpy as np
@@ -22,6 +25,7 @@ from jaxtyping import Int, PyTree
 from numpyro.distributions.distribution import validation_enabled
 
 from bayesfit.compute.journal import leave, resumable
+from bayesfit.compute.mappings import nearly_full
 from bayesfit.compute.program_files import Kept, read, write
 from bayesfit.compute.programs import key, load, pack
 from bayesfit.compute.work import Stop
@@ -41,23 +45,30 @@ class Spread:
     """
 
     def __init__(self, function: Callable[..., Any], identity: str | None = None, each: bool = True) -> None:
-        self.jitted = jax.jit(jax.vmap(function)) if each else jax.jit(function, keep_unused=True)
+        self.jitted: Any = jax.jit(jax.vmap(function)) if each else jax.jit(function, keep_unused=True)
         self.identity = identity
         self.options = CPU_OPTIONS if jax.default_backend() == "cpu" else None
         self.programs: dict[Any, Future[Any]] = {}  # by the shapes of the arguments and the device
         self.made: dict[Any, Any] = {}
+        self.used = 0.0  # when it was last called, by the clock that only grows
+        SPREADS.add(self)
 
     def start(self, *arguments: Parts) -> Spread:
         """Begin to compile for arguments of these shapes, on the devices that hold them; returns at once."""
-        shares = list(zip(*arguments, strict=True))
-        if any((_signature(share), _device(share)) not in self.programs for share in shares):
-            self._begin(_signature(shares[0]), shares)
+        self._started(list(zip(*arguments, strict=True)))
         return self
+
+    def _started(self, shares: list[Any]) -> list[Future[Any]]:
+        """The program for each of these shares, compiled or being compiled."""
+        programs, self.used = self.programs, time.monotonic()
+        wanted = [(_signature(share), _device(share)) for share in shares]
+        if any(one not in programs for one in wanted):
+            self._begin(_signature(shares[0]), shares, programs)
+        return [programs[one] for one in wanted]
 
     def compiled(self, *share: PyTree) -> Callable[..., PyTree]:
         """The program for one device's share of the arguments, on the device that holds it."""
-        self.start(*([array] for array in share))
-        return self.programs[_signature(share), _device(share)].result()
+        return self._started([share])[0].result()
 
     def shapes(self, *arguments: Parts) -> PyTree:
         """Shapes and types of what one device returns for its share of these arguments; only after `start`."""
@@ -65,13 +76,14 @@ class Spread:
 
     def __call__(self, *arguments: Parts) -> Parts:
         """The value of the function for these arguments, part by part."""
-        self.start(*arguments)
         shares = list(zip(*arguments, strict=True))
-        return [self.programs[_signature(share), _device(share)].result()(*share) for share in shares]
+        return [program.result()(*share) for program, share in zip(self._started(shares), shares, strict=True)]
 
-    def _begin(self, signature: Any, shares: list[Any]) -> None:
+    def _begin(self, signature: Any, shares: list[Any], programs: dict[Any, Future[Any]]) -> None:
         """For the first device, read the program from disk, or else trace it here and compile it; then load it on the
         other devices."""
+        if nearly_full():
+            give_back(self)
         lowered: Any = None
         if self.identity is None:
             lowered, made = self._lower(shares[0])
@@ -82,7 +94,7 @@ class Spread:
         self.made[signature] = found.made if found is not None else made
         first = COMPILING.submit(self._first, shares[0], self.made[signature], name, found, lowered)
         for share in shares:
-            self.programs[signature, _device(share)] = LOADING.submit(self._on, share, first)
+            programs[signature, _device(share)] = LOADING.submit(self._on, share, first)
 
     def _lower(self, share: Any) -> tuple[Any, Any]:
         """The program lowered for a share, and the shapes of what it returns."""
@@ -113,6 +125,19 @@ class Spread:
             with jax.enable_x64(True):
                 lowered, _ = self._lower(share)
         return lowered.compile(self.options)
+
+
+SPREADS: WeakSet[Spread] = WeakSet()
+
+
+def give_back(wanted: Spread) -> None:
+    """Let go of the programs that were not used for longest, half of all but the `wanted` one's. Where they are needed
+    again, they are read from disk."""
+    loaded = [spread for spread in list(SPREADS) if spread is not wanted and spread.programs]
+    for spread in sorted(loaded, key=lambda one: one.used)[: (len(loaded) + 1) // 2]:
+        spread.programs = {}  # who is about to call one of them has the former table
+        spread.jitted.clear_cache()  # which holds what was compiled here
+    gc.collect()
 
 
 def on_one_device(
