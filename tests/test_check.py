@@ -6,7 +6,14 @@ import xarray as xr
 from scipy import stats
 
 from bayesfit.diagnose.advice import NOTHING, advise, advise_dataset
-from bayesfit.diagnose.predictive_checks import CHECKS, FEWEST_POINTS, _likelihoods, check, speckle_log_ratio
+from bayesfit.diagnose.predictive_checks import (
+    CHECKS,
+    FEWEST_POINTS,
+    _likelihoods,
+    check,
+    heavy_tails,
+    speckle_log_ratio,
+)
 
 RNG = np.random.default_rng(11)
 
@@ -108,3 +115,11 @@ def test_correlations_are_told_apart(kind):
     tried = [advise({"p_correlation": 1e-4}, "scaled", one, True).noise for one in (*found, np.sum(found))]
     assert np.mean([one == kind for one in tried]) > 0.8
     assert tried[-1] == kind
+
+
+@pytest.mark.parametrize("count", [20, 60, 300])
+@pytest.mark.parametrize("freedom", [3, 1000])
+def test_kurtosis_is_judged_as_by_scipy(count, freedom):
+    scores = np.random.default_rng(count).standard_t(freedom, (50, count))
+    expected = stats.kurtosistest(scores, axis=1, alternative="greater").pvalue
+    np.testing.assert_allclose(heavy_tails(scores), expected, rtol=1e-8, atol=1e-300)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import bayesfit
-from bayesfit.data.dependence import dependence
+from bayesfit.data.dependence import LEVEL, dependence, discovered
 
 ERROR = 0.005
 
@@ -169,3 +170,10 @@ def test_the_command_line_names_them_and_leaves_averages_out(correlated, tmp_pat
     assert result["constant_data"].source.values.tolist() == ["a"] * 4 + ["b"] * 4
     assert "the noise of bins 0 (a), 1 (a)" in result["across"].joint_reason.item()
     assert "the noise of bins 0 (a), 1 (a)" in done.stdout
+
+
+@pytest.mark.parametrize("power", [1.0, 3.0, 30.0])
+def test_discoveries_are_those_of_benjamini_and_hochberg(power):
+    p = np.random.default_rng(0).uniform(size=(50, 40)) ** power
+    for row in p:
+        np.testing.assert_array_equal(discovered(row), stats.false_discovery_control(row) < LEVEL)

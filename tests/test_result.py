@@ -167,6 +167,16 @@ def test_a_failed_save_leaves_the_old_file_and_no_litter(fitted, saved, tmp_path
         bayesfit.save(fitted, tmp_path / "no" / "folder" / "x.nc")
 
 
+def test_fit_imports_what_every_fit_needs():
+    """And nothing else, which costs time before anything happens."""
+    code = (
+        "import sys, bayesfit; bayesfit.fit; heavy = {'matplotlib', 'arviz', 'bokeh', 'optax', 'optimistix',"
+        " 'interpax', 'scipy.stats', 'scipy.optimize', 'scipy.interpolate'} & set(sys.modules);"
+        " assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_import_does_nothing():
     code = (
         "import sys, bayesfit; heavy = {'jax', 'numpyro', 'xarray', 'numpy', 'matplotlib'} & set(sys.modules);"

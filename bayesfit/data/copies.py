@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
-from scipy.optimize import nnls
 
 from bayesfit.data.dependence import noise_of
 from bayesfit.data.stack import labels_of, oriented, same_bins, same_delays
@@ -111,6 +110,8 @@ def _size_of(noise: Array, curve: Array) -> float:
 def _weights(curve: Array, parts: Array) -> Array:
     """Weights of the curves `parts` (dataset, point) for which their mean comes nearest to `curve` (point,); equal
     weights if there are too few points to determine them."""
+    from scipy.optimize import nnls
+
     if curve.size < len(parts):
         return np.full(len(parts), 1.0 / len(parts))
     middle = parts.mean(axis=0)

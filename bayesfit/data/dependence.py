@@ -30,10 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from scipy.interpolate import BSpline
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-from scipy.stats import false_discovery_control, norm
+from scipy import special
 
 from bayesfit.compute.errors import warn
 from bayesfit.data.curves import by_bin
@@ -60,6 +57,9 @@ class Dependence(NamedTuple):
     @property
     def groups(self) -> list[Array]:
         """Groups of bins, by their places, that depend on each other directly or through other bins."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         count, group = connected_components(coo_array(self.correlation != 0), directed=False)
         places = [np.flatnonzero(group == number) for number in range(count)]
         return [own for own in places if own.size > 1]
@@ -149,6 +149,8 @@ def _spline(x: Array, y: Array, weight: Array, terms: int) -> Array:
 @lru_cache(maxsize=64)
 def _basis(x: tuple[float, ...], terms: int) -> Array:
     """The values of this number of cubic B-splines (point, spline)."""
+    from scipy.interpolate import BSpline
+
     inner = np.quantile(x, np.linspace(0.0, 1.0, terms - 2)[1:-1])
     return BSpline.design_matrix(x, np.concatenate([[x[0]] * 4, inner, [x[-1]] * 4]), 3).toarray()
 
@@ -186,10 +188,17 @@ def _called(found: Array, number: Array) -> Array:
     z = np.arctanh(np.clip(found[one, other], -0.9999, 0.9999)) * np.sqrt(number[one, other] - 3.0)
     negative = z[z < 0]
     spread = np.sqrt(np.mean(negative**2)) if negative.size >= FEWEST else 0.0
-    p = norm.sf(z / max(spread, LEAST_SPREAD))
-    sure = false_discovery_control(p) < LEVEL
+    sure = discovered(special.ndtr(-z / max(spread, LEAST_SPREAD)))
     called[one[sure], other[sure]] = found[one[sure], other[sure]]
     return called + called.T
+
+
+def discovered(p: Array) -> Array:
+    """Which of many p-values are findings, with a false discovery rate of LEVEL (Y. Benjamini & Y. Hochberg, J. R.
+    Stat. Soc. B 57, 289 (1995)): the smallest k, for the largest k of which all are below LEVEL k / n."""
+    ordered = np.sort(p)
+    below = np.flatnonzero(ordered * p.size < LEVEL * np.arange(1, p.size + 1))
+    return p <= ordered[below[-1]] if below.size else np.zeros(p.size, bool)
 
 
 def _identical(data: xr.Dataset) -> Array:

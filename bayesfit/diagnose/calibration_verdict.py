@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped
-from scipy.stats import norm
+from scipy import special
 
 from bayesfit.diagnose.contraction import contraction, prior_quantiles
 from bayesfit.diagnose.rules import LEAST_P, Case, weigh
@@ -59,4 +59,4 @@ def fit_of(counts: Float[np.ndarray, " cell"], expected: Float[np.ndarray, " cel
     terms = (counts[used] - expected[used]) ** 2 / expected[used]
     sd = np.sqrt(np.sum(2.0 + 1.0 / expected[used]))
     excess = (terms.sum() - used.sum()) / sd if used.any() else 0.0
-    return float(terms.sum()), int(used.sum()), float(norm.sf(excess))
+    return float(terms.sum()), int(used.sum()), float(special.ndtr(-excess))

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy import stats
+from scipy import special
 
 from bayesfit.compute.devices import Spread, named, take
 from bayesfit.data.covariance import FEWEST_SAMPLES
@@ -125,5 +125,5 @@ def _words(names: list[str], found: Float[np.ndarray, "q_bin param"], samples: O
 def _disputed(ratio: Float[np.ndarray, " param"], freedom: Float[np.ndarray, " param"]) -> np.ndarray:
     """Where a ratio is too large, and not by chance; Bonferroni's correction is for several parameters."""
     with np.errstate(invalid="ignore"):
-        p = stats.chi2.sf(freedom * ratio**2, np.maximum(freedom, 1.0))
+        p = special.chdtrc(np.maximum(freedom, 1.0), freedom * ratio**2)
         return (ratio > LARGEST_RATIO) & (p * ratio.size < LEAST_P) & (freedom > 0)

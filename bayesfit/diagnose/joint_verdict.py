@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 from bayesfit.data.dependence import Dependence
 from bayesfit.diagnose.contraction import contraction, prior_quantiles
@@ -174,6 +174,6 @@ def _misfits(common: Common) -> list[str]:
     surest = sorted(common.checked, key=lambda one: np.nanmin([1.0, *(one.numbers[name] for name in P_VALUES)]))
     found = [text for one in surest if (text := pooling_refuted(one, common.bins.q_bin.values))]
     misfits, bins = int((common.bins.verdict.values == "misfit").sum()), common.bins.sizes["q_bin"]
-    if misfits and stats.binom.sf(misfits - 1, bins, FALSE_ALARMS) < LEAST_P:
+    if misfits and special.bdtrc(misfits - 1, bins, FALSE_ALARMS) < LEAST_P:
         found.append(f"{misfits} of {bins} bins do not fit")
     return found

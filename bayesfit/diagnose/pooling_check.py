@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
+from scipy import special
 
 from bayesfit.diagnose.interval import ENDS
 from bayesfit.diagnose.profile_likelihood import Pooled, Profiled, Starts, profiled
@@ -74,7 +74,7 @@ def check_pooling(pooling: Pooling, fit: Fit) -> Checked:
     residual = found.residual / _wrong_errors(fit)
     telling = np.where(found.sd < LARGEST_TELLING_SD, found.sd, np.nan)
     middle = np.asarray(scale.to(common, prior)) + found.distance
-    sds = (0.0, *stats.norm.ppf(ENDS))
+    sds = (0.0, *special.ndtri(ENDS))
     own = np.stack([np.asarray(scale.back(middle + sd * telling, prior)) for sd in sds])
     return Checked(
         pooling, grid, curve, common, residual, own, numbers_of(residual, _inferred(pooling, fit.joint), fit.q)
@@ -120,7 +120,7 @@ def _wrong_errors(fit: Fit) -> OfBins:
     chi2 = np.asarray(fit.points.solution.chi2)
     if fit.joint.per_bin.noise.parameters:
         return np.ones(chi2.size)
-    wrong = stats.chi2.sf(chi2, fit.freedom) < LEAST_P
+    wrong = special.chdtrc(fit.freedom, chi2) < LEAST_P
     return np.where(wrong, np.sqrt(chi2 / fit.freedom), 1.0)
 
 

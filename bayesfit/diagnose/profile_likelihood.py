@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from scipy.optimize import minimize
 
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.coordinates import Values
@@ -161,6 +160,8 @@ def _likelihood_ratio(pulled: Slope, free: Slope, z: Host, guess: float) -> tupl
 
 def _lowest(slope: Slope, start: Host) -> tuple[Host, float]:
     """The minimum of a function near a start, and its value there."""
+    from scipy.optimize import minimize
+
     found = minimize(slope, start, jac=True, method="BFGS")
     before, _ = slope(start)
     return (found.x, float(found.fun)) if found.fun < before else (start, before)

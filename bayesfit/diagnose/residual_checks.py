@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Shaped
-from scipy import stats
+from scipy import special
 
 from bayesfit.diagnose.rules import LEAST_P
 
@@ -32,11 +32,11 @@ P_VALUES = tuple(name for name in NUMBERS if name.startswith("p_"))
 def numbers_of(residual: OfBins, inferred: int, q: OfBins) -> dict[str, float]:
     """The numbers of `NUMBERS`, from residuals about a pooling or law that has this number of `inferred` parameters."""
     squares, freedom = float(np.sum(residual**2)), residual.size - inferred
-    alone = min(2.0 * stats.norm.sf(np.max(np.abs(residual))), 1.0 - 1e-12)
+    alone = min(2.0 * special.ndtr(-np.max(np.abs(residual))), 1.0 - 1e-12)
     return {
         "chi2": squares,
         "freedom": float(freedom),
-        "p_chi2": float(stats.chi2.sf(squares, freedom)) if freedom > 0 else np.nan,
+        "p_chi2": float(special.chdtrc(freedom, squares)) if freedom > 0 else np.nan,
         "p_farthest": float(-np.expm1(residual.size * np.log1p(-alone))),
         "p_order": p_order(residual[np.argsort(q, kind="stable")]) if np.all(q > 0) else np.nan,
     }

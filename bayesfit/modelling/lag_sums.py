@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.interpolate import CubicSpline
 
 GRID = 90  # points of a table
 FINEST = 0.05  # lag in frames, the first point after 0
@@ -138,6 +137,8 @@ def _some(grid: Float[np.ndarray, " point"]) -> Int[np.ndarray, " some"]:
 def _cubic(grid: Float[np.ndarray, " point"]) -> Float[np.ndarray, "point some"]:
     """The matrix that takes values at some points of the grid to all of them: a cubic spline in the logarithm of the
     lag, constant before the first one after 0."""
+    from scipy.interpolate import CubicSpline
+
     some, logarithm = _some(grid), np.log(grid[1:])
     spline = CubicSpline(np.log(grid[some[1:]]), np.eye(some.size - 1))
     return np.block([[np.eye(1, some.size)], [np.zeros((grid.size - 1, 1)), spline(logarithm)]])

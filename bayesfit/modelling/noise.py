@@ -17,7 +17,6 @@ import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 from numpyro.distributions.transforms import ExpTransform
-from scipy import stats
 
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.modelling.estimated_covariance import COVARIANCE
@@ -184,7 +183,7 @@ def _speckle_layout(tau: np.ndarray) -> Layout:
     if tau[0] < tau[-1]:
         found = np.gradient(tau[used])
         spacing[used] = np.where(found > 0, found, np.min(found[found > 0]))
-        spacing /= stats.gmean(spacing[used])
+        spacing /= np.exp(np.mean(np.log(spacing[used])))
     return np.stack([np.diff(tau, prepend=tau[0]), spacing], axis=-1)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import interpax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -243,6 +242,8 @@ def _table(given: Any, field: str) -> Points:
 
 def _interpolate(q: OfQ, table: Points) -> OfQ:
     """The table at q, by a cubic spline in the logarithm of the value, so that it stays positive."""
+    import interpax
+
     return jnp.exp(interpax.interp1d(q, jnp.asarray(table[0]), jnp.log(jnp.asarray(table[1])), method="cubic2"))
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import interpax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -159,6 +158,8 @@ def _likelihood(shape: SinhArcsinh, x: Draws, places: Int[np.ndarray, " bin"], p
     log_prior = _filled(log_prior)
     start, step = table[:, 0], sd * (u[1] - u[0])
     flat = np.ptp(log_prior, axis=1).max() < 1e-9
+    import interpax
+
     slope = np.asarray(jax.vmap(lambda f: interpax.approx_df(jnp.arange(float(POINTS)), f, "cubic2"))(log_prior))
     made = Likelihood(shape, None if flat else np.stack([log_prior, slope], axis=1), start, step, centre, sd)
     values = np.asarray(jax.vmap(jax.vmap(log_likelihood, (0, None)))(table, made))

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float, Int
 
@@ -101,6 +100,8 @@ def _loss(coordinates: Float[Array, " 4"], series: tuple[Array, Array]) -> Float
 @partial(jax.vmap, in_axes=(0, 0))
 def _fitted(scores: Float[Array, " draw"], made: Bool[Array, " draw"]) -> tuple[Float[Array, " 4"], Float[Array, ""]]:
     """Coordinates and loss at the largest likelihood of one series of standardised draws, those that were `made`."""
+    import optimistix
+
     solver: Any = optimistix.BFGS(rtol=TOLERANCE, atol=TOLERANCE)
     found = optimistix.minimise(_loss, solver, jnp.zeros(4), args=(scores, made), max_steps=STEPS, throw=False).value
     return found, _loss(found, (scores, made))

@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt32
-from scipy.optimize import minimize
 
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.deviations import DEVIATIONS
@@ -198,6 +197,8 @@ def _curvatures(slope: Slope, z: Vector, sets: Float[np.ndarray, "set param"]) -
 def _descend(slope: Slope, start: Vector, free: Vector, sets: Float[np.ndarray, "set param"]) -> Vector:
     """The mode that L-BFGS reaches from a start. Coordinates that are not `free` stay fixed; the others are scaled by
     the curvature at the start."""
+    from scipy.optimize import minimize
+
     scale = free * bounded(_curvatures(slope, start, sets)) ** -0.5
 
     def scaled(u: Vector) -> tuple[float, Vector]:

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
-import optimistix
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, UInt32
 from numpyro.infer.util import constrain_fn, log_density, potential_energy, unconstrain_fn
@@ -106,6 +105,8 @@ class LawSampler:
 
     def _refined(self, z: Values, data: Any) -> tuple[Values, Float[Array, ""]]:
         """The mode reached from a position by BFGS, or the position itself if that is lower; and the potential."""
+
+        import optimistix
 
         def energy(z: Values, _: Any = None) -> Float[Array, ""]:
             return potential_energy(self.program, data, {}, z)

@@ -16,11 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 from jaxtyping import Array, Float
 from numpyro.infer import SVI, Trace_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal
-from numpyro.optim import optax_to_numpyro
 
 from bayesfit.compute.devices import on_one_device
 from bayesfit.compute.work import Progress, Report
@@ -92,6 +90,9 @@ def _fit(data: JointData, preconditioner: Preconditioner, target: Target, steps:
 
     make: Any = AutoMultivariateNormal if shape[0] <= DENSE else AutoDiagonalNormal
     guide = make(program, init_loc_fn=init_to_value(values={"u": jnp.zeros(shape)}), init_scale=FIRST_SCALE)
+    import optax
+    from numpyro.optim import optax_to_numpyro
+
     rate = optax.cosine_decay_schedule(LEARNING_RATE, steps, alpha=0.01)
     svi = SVI(program, guide, optax_to_numpyro(optax.adam(rate)), Trace_ELBO(num_particles=PARTICLES))
     begin, draw = jax.random.split(data.key_for(NORMAL))
