@@ -1,18 +1,20 @@
 """The covariance of g2 between delays from XPCS results: as it is stated, or from the products of every pixel that
 boost_corr keeps on request (-G), by the same jackknife over blocks of pixels as `bayesfit.correlate` makes."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.hdf5 import Reader
-from bayesfit.correlation.blocks import Blocks, blocks_of
-from bayesfit.correlation.frame_sums import Sums
-from bayesfit.correlation.jackknife import covariance
-from bayesfit.correlation.normalise import pairs_of
 from bayesfit.geometry.bins import Bins, Partition
 from bayesfit.pipelines._counting import labels_of
+
+if TYPE_CHECKING:
+    from bayesfit.correlation.blocks import Blocks
+    from bayesfit.correlation.frame_sums import Sums
 
 STATED = "xpcs/multitau/normalized_g2_cov"
 SAMPLES = "xpcs/multitau/normalized_g2_cov_samples"
@@ -40,8 +42,17 @@ def covariance_of(reader: Reader, bins: int, mapping: np.ndarray | None) -> dict
     labels = labels_of(roi_map, bins, mapping)
     if labels is None:
         return {}
+    return _of_pixels(reader, found[0], roi_map, labels)
+
+
+def _of_pixels(reader: Reader, name: str, roi_map: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """The covariance from the products of every pixel."""
+    from bayesfit.correlation.blocks import blocks_of
+    from bayesfit.correlation.jackknife import covariance
+    from bayesfit.correlation.normalise import pairs_of
+
     blocks = blocks_of(_partition(reader, roi_map, labels), roi_map > 0)
-    pairs = pairs_of(_sums(reader, found[0], roi_map.shape, blocks), blocks, "symmetric")
+    pairs = pairs_of(_sums(reader, name, roi_map.shape, blocks), blocks, "symmetric")
     return {"g2_cov": covariance(pairs, blocks), "cov_samples": blocks.by_dynamic(np.ones(blocks.pixels.size))}
 
 
@@ -63,6 +74,8 @@ def _bins(roi_map: np.ndarray, count: int) -> Bins:
 def _sums(reader: Reader, name: str, shape: tuple[int, ...], blocks: Blocks) -> Sums:
     """Sums over blocks of the mean product of each pixel, and of its early and late means, delay by delay (tau, 3, row,
     column)."""
+    from bayesfit.correlation.frame_sums import Sums
+
     found = []
     for products in reader.rows(name):
         if products.shape != (3, *shape):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -13,6 +14,8 @@ import bayesfit
 from bayesfit.compute.single_precision import in_single
 from bayesfit.result.files import SEALED
 from bayesfit.result.tree import in_all_bins
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -167,19 +170,15 @@ def test_a_failed_save_leaves_the_old_file_and_no_litter(fitted, saved, tmp_path
         bayesfit.save(fitted, tmp_path / "no" / "folder" / "x.nc")
 
 
-def test_fit_imports_what_every_fit_needs():
-    """And nothing else, which costs time before anything happens."""
-    code = (
-        "import sys, bayesfit; bayesfit.fit; heavy = {'matplotlib', 'arviz', 'bokeh', 'optax', 'optimistix',"
-        " 'interpax', 'scipy.stats', 'scipy.optimize', 'scipy.interpolate'} & set(sys.modules);"
-        " assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_import_does_nothing():
-    code = (
-        "import sys, bayesfit; heavy = {'jax', 'numpyro', 'xarray', 'numpy', 'matplotlib'} & set(sys.modules);"
-        " assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.mark.parametrize(
+    ("done", "heavy"),
+    [
+        ("bayesfit", "jax numpyro xarray numpy matplotlib"),
+        ("bayesfit.cli.main", "jax numpyro xarray numpy matplotlib"),
+        ("bayesfit; bayesfit.read('data/aps_8idi_sim.hdf')", "jax numba scipy.stats scipy.optimize matplotlib"),
+        ("bayesfit; bayesfit.fit", "matplotlib arviz bokeh optax optimistix interpax scipy.stats scipy.optimize"),
+    ],
+)
+def test_nothing_is_imported_before_it_is_needed(done, heavy):
+    code = f"import sys, {done}; found = set({heavy.split()}) & set(sys.modules); assert not found, found"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+from typing import TYPE_CHECKING
 
-import numpy as np
-import xarray as xr
+if TYPE_CHECKING:
+    import xarray as xr
 
 COLOURS = {"ok": "green", "not_identified": "yellow", "misfit": "magenta", "prior_conflict": "magenta"}
 COLOURS |= {"unusable_data": "bright_black", "approximate": "cyan"}
@@ -28,7 +30,7 @@ def wraps() -> bool:
 
 def number(value: float, sign: str = "") -> str:
     """A number with two decimals, after a sign; "-" where there is none."""
-    return f"{sign}{value:.2f}" if np.isfinite(value) else "-"
+    return f"{sign}{value:.2f}" if math.isfinite(value) else "-"
 
 
 def heading_of(result: xr.DataTree, name: str) -> str:
@@ -39,10 +41,10 @@ def heading_of(result: xr.DataTree, name: str) -> str:
 
 def interval(median: float, low: float, high: float) -> str:
     """A median with its interval, with as many digits as the width of the interval makes meaningful."""
-    if not np.isfinite([median, low, high]).all():
+    if not all(map(math.isfinite, (median, low, high))):
         return "-"
     width = max(high - low, 1e-12 * abs(median), 1e-300)
-    digits = int(np.clip(np.ceil(np.log10(max(abs(low), abs(high), 1e-300) / width)) + 2, 2, 8))
+    digits = min(max(math.ceil(math.log10(max(abs(low), abs(high), 1e-300) / width)) + 2, 2), 8)
     median_, low_, high_ = (f"{value:#.{digits}g}".rstrip(".") for value in (median, low, high))
     return f"{median_} ({low_} to {high_})"
 
