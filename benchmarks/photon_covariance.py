@@ -43,7 +43,7 @@ def expected(setting: tuple) -> np.ndarray:
     """Theory's covariance (tau, tau), with the counting of pairs."""
     rate, beta, contrast, counts, pixels = setting
     lags, summed = (array.astype(float) for array in multitau_delays(FRAMES // 8, DPL))
-    known = Counting(np.array([counts]), np.array([float(pixels)]), float(FRAMES), 1.0, 1.0, lags, summed)
+    known = Counting(np.array([counts]), np.array([float(pixels)]), np.ones(1), float(FRAMES), 1.0, lags, summed)
     decay = np.exp(-2 * (rate * lag_grid(FRAMES)) ** beta)
     (mean,), (covariance,) = speckle_covariance(decay[:, None], np.array([contrast]), known)
     return covariance + np.diag(mean / known.pairs[0])

@@ -34,7 +34,7 @@ def curves(g2=None, **changes):
 
 def one_bin(counts, pixels, frames, lags, summed):
     """What was counted in one bin, in frames of 1 s."""
-    numbers = np.array([counts]), np.array([float(pixels)]), float(frames), 1.0, 1.0
+    numbers = np.array([counts]), np.array([float(pixels)]), np.ones(1), float(frames), 1.0
     return counting.Counting(*numbers, np.asarray(lags, float), np.asarray(summed, float))
 
 
@@ -89,7 +89,7 @@ def test_frames_summed_follow_from_the_delays(dpl, first):
 def test_numbers_given_are_kept():
     data = curves(counts=[0.1, 0.2], frames_summed=SUMMED, repeats=5, attrs={"frame_time": 1e-3})
     found = Counting.of(data)
-    assert (found.frames, found.repeats, found.frame_time) == (4096, 5, 1e-3)
+    assert (found.frames, found.repeats.tolist(), found.frame_time) == (4096, [5.0, 5.0], 1e-3)
     np.testing.assert_array_equal(found.counts, [0.1, 0.2])
     np.testing.assert_array_equal(found.pixels, [64, 64])
     np.testing.assert_array_equal(found.summed, SUMMED)
@@ -431,3 +431,71 @@ def test_sums_over_shifts():
         parts = shifts, shifts - lags[a], shifts + lags[b] - lags[a], shifts + lags[b]
         exact = np.sum(np.prod([field(part) for part in parts], axis=0))
         assert found[a, b] == pytest.approx(exact, rel=0.02), (lags[a], lags[b])
+
+
+# ---- several datasets
+
+
+def counted(seed, counts=0.003, frames=4096.0, repeats=None, masked=None):
+    """Curves of two bins, of which pairs were drawn, and these pairs (q_bin, tau)."""
+    own = np.array([counts, 30.0 * counts])
+    expected = np.array([one_bin(c, 64, frames, LAGS, SUMMED).pairs[0] for c in own]) * (repeats or 1)
+    pairs = np.random.default_rng(seed).poisson(expected * (1.0 + 0.2 * np.exp(-0.02 * LAGS))).astype(float)
+    g2 = np.where(np.arange(LAGS.size) == masked, np.nan, pairs / expected)
+    numbers = {"counts": own, "frames": frames, "frames_summed": SUMMED, "repeats": repeats, "q": [0.01, 0.02]}
+    return curves(g2, **numbers).assign_attrs(frame_time=1e-3), pairs
+
+
+def pairs_seen(data):
+    return data.g2.values * counting.Counting.of(data).pairs
+
+
+def test_an_average_is_one_longer_measurement():
+    """Its pairs are those of all repeats together, also where some of them have none."""
+    repeats, pairs = zip(*(counted(seed) for seed in range(9)), strict=True)
+    assert any((one.g2.values[0] == 0).any() for one in repeats)
+    averaged = bayesfit.average(repeats)
+    np.testing.assert_allclose(pairs_seen(averaged), np.sum(pairs, axis=0), rtol=1e-12)
+    whole = curves(
+        np.sum(pairs, axis=0) / counting.Counting.of(averaged).pairs,
+        counts=repeats[0].counts.values,
+        repeats=9,
+        frames_summed=SUMMED,
+        attrs={"frame_time": 1e-3},
+    )
+    one, other = (counting.as_counted(data) for data in (averaged, whole))
+    for name in ("g2", "g2_err", "valid", "pairs"):
+        np.testing.assert_allclose(one[name], other[name], rtol=1e-12)
+    assert "average of 9 series: pairs can be counted" in " ".join(bayesfit.describe(averaged))
+
+
+def test_averages_of_averages_and_other_counts():
+    """Series count by their number; a bin in which a repeat is left out has fewer; photons are those of all pairs."""
+    (one, n_one), (other, n_other) = counted(0, repeats=3), counted(1, counts=0.02)
+    both = bayesfit.average([one, other])
+    np.testing.assert_allclose(both.repeats_averaged, [4.0, 4.0])
+    np.testing.assert_allclose(pairs_seen(both), n_one + n_other)
+    repeats = [counted(seed)[0] for seed in range(4)]
+    odd = repeats[2].assign(g2=repeats[2].g2.where(repeats[2].q_bin != 1, 1.0 + repeats[2].g2))
+    fewer = bayesfit.average([*repeats[:2], odd, repeats[3]])
+    assert fewer.repeats_averaged.values.tolist() == [4.0, 3.0]
+
+
+def test_a_point_that_one_repeat_lacks_is_left_out():
+    """Else fewer pairs would be expected there than the average's numbers say."""
+    averaged = bayesfit.average([counted(0)[0], counted(1, masked=5)[0], counted(2)[0]])
+    assert not counting.countable(averaged)[:, 5].any()
+    assert counting.countable(averaged)[:, 6].all()
+
+
+@pytest.mark.parametrize("change", [{"frames": 8192.0}, {"counts": None}])
+def test_repeats_that_were_not_counted_alike_state_no_numbers(change):
+    one = counted(0)[0]
+    other = counted(1)[0].drop_vars("counts") if "counts" in change else counted(1, **change)[0]
+    for made in (bayesfit.average([one, other]), bayesfit.stack([one, other])):
+        assert "counts" in counting.missing_numbers(made)
+
+
+def test_a_stack_keeps_what_was_counted():
+    (one, n_one), (other, n_other) = counted(0, repeats=3), counted(1, counts=0.02)
+    np.testing.assert_allclose(pairs_seen(bayesfit.stack([one, other])), np.concatenate([n_one, n_other]))

@@ -23,6 +23,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit.compute.errors import InputError, SettingsError
+from bayesfit.data.averaged_pairs import averaged_pairs
 from bayesfit.data.copies import copies
 from bayesfit.data.curves import MASKED
 from bayesfit.data.stack import (
@@ -65,6 +66,10 @@ def average(
     average of others that the instrument has written, is not counted as a repeat (see `bayesfit/data/copies.py`);
     `attrs["repeats_left_out"]` names it.
 
+    Repeats that state their photons, pixels and frames, the same pixels and frames in each, are averaged as numbers of
+    photon pairs, zeros included, and the average states its own numbers, so that it is fitted with noise "photons"
+    (`data/averaged_pairs.py`). They are compared at the delays at which 10 pairs or more are expected.
+
     Args:
         repeats: what `bayesfit.read` or `bayesfit.curves` returned, of the same bins and delays.
         level: share of good curves that may be left out by mistake; with 0, none is ever left out.
@@ -101,15 +106,18 @@ def average(
 
 def _of_repeats(repeats: list[xr.Dataset], labels: Array, level: float, whole: bool) -> xr.Dataset:
     """The average of repeats, none of which is a copy or an average of others."""
+    pairs = averaged_pairs(repeats)
     g2, _, valid = _points(repeats)
-    compared = [_distances(np.where(valid[:, bin], g2[:, bin], np.nan)) for bin in range(g2.shape[1])]
+    some = valid if pairs is None else pairs.compared
+    compared = [_distances(np.where(some[:, bin], g2[:, bin], np.nan)) for bin in range(g2.shape[1])]
     distance = np.stack([one for one, _ in compared], axis=1)
     limit = np.array([distance_limit(len(repeats), share, level) for share in _shares([c for _, c in compared])])
     with np.errstate(invalid="ignore"):
         used = ~(distance > limit)
     if whole:
         used[(~used).mean(axis=1) > 0.5] = False
-    return _averaged(repeats, labels, distance, limit, used)
+    averaged = _averaged(repeats, labels, (distance, limit, used))
+    return averaged if pairs is None else pairs.counted_together(averaged, repeats, used)
 
 
 def _check_delays(repeats: Sequence[xr.Dataset]) -> None:
@@ -205,8 +213,10 @@ def distance_limit(repeats: int, share: float, level: float) -> float:
     return max(float(np.quantile(np.concatenate(found), 1.0 - level)), 1.0)
 
 
-def _averaged(repeats: list[xr.Dataset], labels: Array, distance: Array, limit: Array, used: Array) -> xr.Dataset:
-    """The dataset that is the average over the repeats which are `used` (repeat, q_bin)."""
+def _averaged(repeats: list[xr.Dataset], labels: Array, choice: tuple[Array, Array, Array]) -> xr.Dataset:
+    """The dataset that is the average over repeats, whose `choice` is: their distances (repeat, q_bin), the limits
+    (q_bin), and which of them are used (repeat, q_bin)."""
+    distance, limit, used = choice
     g2, g2_err, valid = _points(repeats)
     taken = valid & used[:, :, None]
     count = taken.sum(axis=0)

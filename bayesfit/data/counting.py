@@ -22,8 +22,11 @@ from jaxtyping import Bool, Float, Int
 from bayesfit.compute.errors import InputError
 
 PER_BIN = {"counts": "mean photons per pixel and frame", "pixels": "pixels of the bin"}
+REPEATS, SERIES = "repeats_averaged", "series of frames that were averaged"
 PER_DELAY = {"frames_summed": "frames summed at this delay", "frame_pairs": "pairs of frames at this delay"}
+OF_SERIES = ("frames", "frame_time", REPEATS)
 NEEDED = (*PER_BIN, "frames")
+OF_BINS = (*PER_BIN, "repeats")
 NEARLY = 1e-3  # how far delays in frames may be from whole numbers, relative
 WHOLE = 0.25  # how far numbers of pairs may be from whole numbers where pairs are rare
 RARE = 0.5  # expected pairs below which a point tells whether pairs are whole numbers
@@ -31,14 +34,14 @@ RARE = 0.5  # expected pairs below which a point tells whether pairs are whole n
 
 @dataclass(frozen=True)
 class Counting:
-    """What was counted in every bin: mean photons per pixel and frame `counts`, and `pixels`, arrays (q_bin,); and what
-    all bins have in common: frames, averaged files, `frame_time` in s, the delays `lags` in frames, and how many frames
-    are `summed` at each."""
+    """What was counted in every bin, arrays (q_bin,): mean photons per pixel and frame `counts`, `pixels`, and the
+    number `repeats` of series of frames that were averaged; and what all bins have in common: frames, `frame_time` in
+    s, the delays `lags` in frames, and how many frames are `summed` at each."""
 
     counts: Float[np.ndarray, " q_bin"]
     pixels: Float[np.ndarray, " q_bin"]
+    repeats: Float[np.ndarray, " q_bin"]
     frames: float
-    repeats: float
     frame_time: float
     lags: Float[np.ndarray, " tau"]
     summed: Float[np.ndarray, " tau"]
@@ -51,8 +54,8 @@ class Counting:
         return cls(
             data.counts.values.astype(float),
             data.pixels.values.astype(float),
+            _repeats(data),
             float(data.attrs["frames"]),
-            float(data.attrs.get("repeats_averaged", 1.0)),
             frame_time(data),
             lags,
             _frames_summed(data, lags),
@@ -61,18 +64,18 @@ class Counting:
 
     def of_bins(self, places: Int[np.ndarray, " bin"]) -> Counting:
         """What was counted in these bins."""
-        return replace(self, counts=self.counts[places], pixels=self.pixels[places])
+        return replace(self, counts=self.counts[places], pixels=self.pixels[places], repeats=self.repeats[places])
 
     def fits(self, other: Counting) -> bool:
         """Whether all is equal but what differs from bin to bin."""
-        own, others = ((c.frames, c.repeats, c.frame_time, *c.lags, *c.summed, *c.frame_pairs) for c in (self, other))
+        own, others = ((c.frames, c.frame_time, *c.lags, *c.summed, *c.frame_pairs) for c in (self, other))
         return own == others
 
     def and_(self, others: Sequence[Counting]) -> Counting:
         """What was counted in these bins and in those of others, which must fit."""
         every = [self, *others]
-        counts, pixels = (np.concatenate([getattr(c, name) for c in every]) for name in PER_BIN)
-        return replace(self, counts=counts, pixels=pixels)
+        counts, pixels, repeats = (np.concatenate([getattr(c, name) for c in every]) for name in OF_BINS)
+        return replace(self, counts=counts, pixels=pixels, repeats=repeats)
 
     @property
     def frame_pairs(self) -> Float[np.ndarray, " tau"]:
@@ -90,6 +93,12 @@ class Counting:
         """E of every point; 0 at delays that are not positive or as long as the series."""
         number = self.repeats * self.pixels * self.frames * self.counts**2
         return number[:, None] * self.summed * self._share
+
+
+def _repeats(data: xr.Dataset) -> Float[np.ndarray, " q_bin"]:
+    """Series of frames that were averaged, in each bin: 1 where the dataset states none."""
+    stated = data[REPEATS].values if REPEATS in data else data.attrs.get(REPEATS, 1.0)
+    return np.broadcast_to(np.asarray(stated, float), data.sizes["q_bin"]).copy()
 
 
 def missing_numbers(data: xr.Dataset) -> tuple[str, ...]:
@@ -191,6 +200,25 @@ def with_numbers(data: xr.Dataset, numbers: Mapping[str, Any]) -> xr.Dataset:
         words = {"units": "1", "long_name": {**PER_BIN, **PER_DELAY}.get(name)}
         data = data.assign({name: (dim, array, words)}) if dim else data.assign_attrs({name: float(array[0])})
     return data
+
+
+def stacked(whole: xr.Dataset, parts: Sequence[xr.Dataset]) -> xr.Dataset:
+    """The bins of several datasets in one, with the numbers of their counting where delays, frames and frame time are
+    those of all; without them where these differ, since pairs could not be counted by them."""
+    if any(missing_numbers(data) for data in parts):
+        return _without(whole, (*PER_BIN, *PER_DELAY, *OF_SERIES))
+    every = [Counting.of(data) for data in parts]
+    if not all(own.fits(every[0]) for own in every):
+        return _without(whole, (*PER_BIN, *PER_DELAY, *OF_SERIES))
+    series = np.concatenate([own.repeats for own in every])
+    return _without(whole, (REPEATS,)).assign({REPEATS: ("q_bin", series, {"units": "1", "long_name": SERIES})})
+
+
+def _without(data: xr.Dataset, names: Sequence[str]) -> xr.Dataset:
+    """The dataset without these variables and attributes."""
+    left = data.drop_vars(names, errors="ignore")
+    left.attrs = {name: value for name, value in data.attrs.items() if name not in names}
+    return left
 
 
 def _positive(given: Any, size: int, field: str, file: str | None) -> Float[np.ndarray, " size"]:

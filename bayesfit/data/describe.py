@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bayesfit.data.counting import missing_numbers
+from bayesfit.data.counting import Counting, missing_numbers
 from bayesfit.data.curves import MASKED, by_bin
 
 FRAMES = "delays are whole numbers: are they frames? tau has unit s"
@@ -106,8 +106,9 @@ def _counted_in_frames(data: xr.Dataset) -> bool:
 def _counting(data: xr.Dataset) -> str:
     """The numbers by which photon pairs are counted."""
     photons = _range("photons per pixel and frame", data.counts.values, "")
-    repeats = data.attrs.get("repeats_averaged", 1.0)
-    files = f", average of {repeats:g} series" if repeats != 1 else ""
+    repeats = Counting.of(data).repeats
+    number = " to ".join(dict.fromkeys(f"{end:g}" for end in (repeats.min(), repeats.max())))
+    files = f", average of {number} series" if np.any(repeats != 1) else ""
     pixels = _range("pixels", data.pixels.values, "")
     return f"{photons}, {pixels}, {data.attrs['frames']:g} frames{files}: pairs can be counted"
 

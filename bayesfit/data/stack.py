@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, Shaped
 
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.compute.kinds import in_words, kind_of
+from bayesfit.data.counting import stacked
 from bayesfit.data.curves import by_bin
 
 SAME_Q = 1e-3  # relative: instruments read an angle back to about this
@@ -38,7 +39,8 @@ def stack(datasets: Sequence[xr.Dataset], names: Sequence[str | float] | None = 
     Returns:
         Dataset (q_bin, tau) with the bins in order. Coordinates on q_bin say where a bin comes from, for `{"kind":
         "shared", "by": "source"}`: `source`, the dataset's name, and `source_bin`, the bin's place in it. Numbers among
-        the attributes (a temperature) are the mean over the datasets; words that differ are left out.
+        the attributes (a temperature) are the mean over the datasets; words that differ are left out. Photons, pixels
+        and frames stay where frames, their time and the delays are those of all datasets.
 
     Raises:
         InputError: pipelines, kinds of x or amplitude priors differ; names the file. SettingsError: the names do not
@@ -69,6 +71,7 @@ def stack(datasets: Sequence[xr.Dataset], names: Sequence[str | float] | None = 
         combine_attrs="override",
     )
     whole.attrs = common_attrs(datasets)
+    whole = stacked(whole, datasets)
     return whole.assign_coords(q_bin=np.arange(whole.sizes["q_bin"]))
 
 
