@@ -99,6 +99,27 @@ def test_jaxs_own_cache_may_be_on(folder, tmp_path):
         subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env={**os.environ})
 
 
+def test_cores_of_one_device_compute_at_once():
+    """Each of two parts waits until the other is computed, too."""
+    script = """
+        import threading
+        import jax, jax.numpy as jnp, numpy as np
+        from bayesfit.compute import workers
+        workers._cores = lambda: 2
+        from bayesfit.compute.devices import Spread, gather, place
+        both = threading.Barrier(2, timeout=60)
+        def wait(x):
+            both.wait()
+            return x
+        form = jax.ShapeDtypeStruct((3,), np.float32)
+        waited = lambda x: 2.0 * jax.pure_callback(wait, form, x, vmap_method="expand_dims")
+        x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+        assert jax.local_device_count() == 1
+        np.testing.assert_array_equal(gather(Spread(waited)(place(x))), 2.0 * x)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env={**os.environ})
+
+
 def test_a_program_is_traced_once(folder):
     log = []
     assert doubled("double", log) == doubled("double", log) == [0.0, 2.0, 4.0, 6.0]

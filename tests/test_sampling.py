@@ -357,10 +357,13 @@ def numpyro_fit():
 
 
 SCRIPT = """
-    import sys, jax
+    import os, sys, jax
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{cores}])
     jax.config.update("jax_num_cpu_devices", {devices})
     import bayesfit
+    from bayesfit.compute.workers import workers
     data, _ = bayesfit.simulate(bins=20, seed=2, dead_bin=3)
+    assert len(workers()) == max({cores}, {devices})
     assert jax.local_device_count() == {devices}
     result = bayesfit.fit(data, "single_exponential", noise="stated", draws=60, target_ess=100.0)
     assert not jax.config.jax_enable_x64
@@ -368,20 +371,21 @@ SCRIPT = """
 """
 
 
-def test_bits_do_not_depend_on_the_number_of_devices(tmp_path):
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system assigns no cores to processes")
+def test_bits_do_not_depend_on_the_number_of_devices_or_cores(tmp_path):
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | {"JAX_PLATFORMS": "cpu"}
-    running = []
-    for devices in (1, 2):
-        script = textwrap.dedent(SCRIPT.format(devices=devices))
-        command = [sys.executable, "-c", script, str(tmp_path / str(devices))]
+    running, made = [], [(1, 1), (1, min(2, len(os.sched_getaffinity(0)))), (2, 1)]
+    for devices, cores in made:
+        script = textwrap.dedent(SCRIPT.format(devices=devices, cores=cores))
+        command = [sys.executable, "-c", script, str(tmp_path / f"{devices} {cores}")]
         running.append(subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True))
     for process in running:
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
-    one, two = (np.fromfile(tmp_path / str(devices)).reshape(4, 60, 20) for devices in (1, 2))
+    one, *others = (np.fromfile(tmp_path / "{} {}".format(*each)).reshape(4, 60, 20) for each in made)
     assert np.isfinite(np.delete(one, 3, axis=2)).all()
     assert np.isnan(one[..., 3]).all()
-    assert one.tobytes() == two.tobytes()
+    assert [other.tobytes() == one.tobytes() for other in others] == [True, True]
 
 
 @pytest.mark.slow

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import xarray as xr
 
 from bayesfit.compute.programs import makers
+from bayesfit.compute.workers import workers
 from bayesfit.modelling.model import Model
 from bayesfit.modelling.model_choice import source_of
 from bayesfit.modelling.settings import HARDWARE, FitSettings, RunSettings
@@ -30,7 +30,7 @@ def made_of(curves: xr.Dataset, problem: Problem, settings: FitSettings, across:
         "model": _hash(source_text(problem.posterior.model), problem.posterior.model.options),
         "priors or fixed values": _hash(json.dumps(chosen, default=_plain)),
         "code": _hash(makers()),
-        "devices": str(jax.local_device_count()),
+        "devices": str(len(workers())),
     }
 
 

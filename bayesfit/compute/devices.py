@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -29,6 +29,7 @@ from bayesfit.compute.mappings import nearly_full
 from bayesfit.compute.program_files import Kept, read, write
 from bayesfit.compute.programs import key, load, pack
 from bayesfit.compute.work import Stop
+from bayesfit.compute.workers import side_by_side, workers
 
 Parts = list[PyTree]
 CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)
@@ -77,7 +78,9 @@ class Spread:
     def __call__(self, *arguments: Parts) -> Parts:
         """The value of the function for these arguments, part by part."""
         shares = list(zip(*arguments, strict=True))
-        return [program.result()(*share) for program, share in zip(self._started(shares), shares, strict=True)]
+        programs = [program.result() for program in self._started(shares)]
+        calls = [partial(program, *share) for program, share in zip(programs, shares, strict=True)]
+        return [call() for call in calls] if len(set(map(_device, shares))) == len(shares) else side_by_side(calls)
 
     def _begin(self, signature: Any, shares: list[Any], programs: dict[Any, Future[Any]]) -> None:
         """For the first device, read the program from disk, or else trace it here and compile it; then load it on the
@@ -194,11 +197,11 @@ def _signature(share: Any) -> Any:
 
 
 def place(tree: PyTree, count: int | None = None) -> Parts:
-    """Copies of arrays, divided along their leading axis over the local devices, or over the first `count` of them.
+    """Copies of arrays, divided along their leading axis over all workers, or over the first `count` of them.
 
     Without the copy, a device that shares the host's memory would see what the host writes there later.
     """
-    devices = jax.local_devices()[:count]
+    devices = workers()[:count]
 
     def share(array: Any, part: int) -> Any:
         width = len(array) // len(devices)
@@ -213,12 +216,12 @@ def gather(parts: Parts) -> PyTree:
     return jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *parts)
 
 
-FEW = 64  # items that one device computes faster than another device loads the program
+FEW = 64  # items that one worker computes faster than another device loads the program
 
 
 def devices_for(count: int, width: int) -> int:
-    """The number of devices that hold `count` items with `width` on each, at most the number of local devices."""
-    return max(1, min(jax.local_device_count(), -(-count // width)))
+    """The number of workers that hold `count` items with `width` for each, at most all of them."""
+    return max(1, min(len(workers()), -(-count // width)))
 
 
 class Batches(NamedTuple):
