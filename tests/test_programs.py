@@ -104,8 +104,8 @@ def test_cores_of_one_device_compute_at_once():
     script = """
         import threading
         import jax, jax.numpy as jnp, numpy as np
-        from bayesfit.compute import workers
-        workers._cores = lambda: 2
+        import bayesfit
+        bayesfit.set_device("cpu", cpu_devices=2)
         from bayesfit.compute.devices import Spread, gather, place
         both = threading.Barrier(2, timeout=60)
         def wait(x):

@@ -361,7 +361,7 @@ SCRIPT = """
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{cores}])
     jax.config.update("jax_num_cpu_devices", {devices})
     import bayesfit
-    from bayesfit.compute.workers import workers
+    from bayesfit.compute.hardware import workers
     data, _ = bayesfit.simulate(bins=20, seed=2, dead_bin=3)
     assert len(workers()) == max({cores}, {devices})
     assert jax.local_device_count() == {devices}

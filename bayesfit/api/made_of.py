@@ -10,8 +10,8 @@ from typing import Any
 
 import xarray as xr
 
+from bayesfit.compute.hardware import workers
 from bayesfit.compute.programs import makers
-from bayesfit.compute.workers import workers
 from bayesfit.modelling.model import Model
 from bayesfit.modelling.model_choice import source_of
 from bayesfit.modelling.settings import HARDWARE, FitSettings, RunSettings

@@ -66,7 +66,7 @@ def set_device(device: str = AUTO, *, memory_fraction: float | None = None, cpu_
     Args:
         device: "cpu", "gpu", or "auto", a GPU if there is one. If there is no GPU, it warns and takes the CPU.
         memory_fraction: the share of a GPU's memory that JAX takes when it starts, above 0, at most 1.
-        cpu_devices: into how many devices the processor is divided; by default one a core.
+        cpu_devices: how many programs run side by side on the processor; by default one a core.
 
     Raises:
         SettingsError: there is no such device, or a number is impossible.

@@ -56,9 +56,9 @@ def _devices() -> dict[str, Any]:
     import jax
     import numpy as np
 
-    from bayesfit.compute.hardware import cores
+    from bayesfit.compute.hardware import cores, workers
 
-    devices = jax.local_devices()
+    devices = workers()
     with jax.enable_x64(True):
         smallest = float(jax.jit(lambda x: (1.0 + x) - 1.0)(np.finfo(float).eps))
     exact = smallest == np.finfo(float).eps

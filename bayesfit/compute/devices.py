@@ -24,12 +24,13 @@ import numpy as np
 from jaxtyping import Int, PyTree
 from numpyro.distributions.distribution import validation_enabled
 
+from bayesfit.compute.hardware import workers
 from bayesfit.compute.journal import leave, resumable
 from bayesfit.compute.mappings import nearly_full
 from bayesfit.compute.program_files import Kept, read, write
 from bayesfit.compute.programs import key, load, pack
 from bayesfit.compute.work import Stop
-from bayesfit.compute.workers import side_by_side, workers
+from bayesfit.compute.workers import side_by_side
 
 Parts = list[PyTree]
 CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)

@@ -1,8 +1,15 @@
-"""What JAX computes on, which is chosen before it starts: processor or GPU, how many devices, how much memory."""
+"""What is computed on: processor or GPU and how much memory, which is chosen before JAX starts, and how many programs
+run side by side.
+
+A CPU runs the programs that one thread sends to it one after the other, and those of several threads side by side. So
+where JAX has left the processor one device, as it does unless told otherwise, each core is a worker, with a thread of
+its own (`compute/workers.py`). All workers of a device run the same compiled program, which is loaded once.
+"""
 
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -16,8 +23,7 @@ NO_GPU = "device gpu: JAX finds no GPU, so this is computed on the CPU. Is jax i
 
 class Hardware(NamedTuple):
     """What to compute on: `device` "auto" (a GPU if JAX finds one), "cpu" or "gpu"; the share of a GPU's memory that is
-    taken, and into how many devices the processor is divided. None leaves the former to JAX, and the latter is then the
-    number of cores."""
+    taken, None leaves it to JAX; and how many programs run side by side on the processor, by default one a core."""
 
     device: str = "auto"
     memory_fraction: float | None = None
@@ -27,7 +33,7 @@ class Hardware(NamedTuple):
 def start_jax(wanted: Hardware) -> None:
     """Start JAX on the wanted hardware. Where there is no GPU, or JAX runs already on something else, it warns and
     computes on what there is."""
-    running = runs_already(wanted.cpu_devices or cores())
+    running = runs_already()
     if wanted.memory_fraction is not None:
         os.environ.pop(MEMORY_ONCE, None)
         os.environ[MEMORY] = str(wanted.memory_fraction)
@@ -41,14 +47,33 @@ def start_jax(wanted: Hardware) -> None:
     devices = jax.local_devices()
     if wanted.device == "cpu" and devices[0].platform != "cpu":
         warn(f"device cpu: JAX runs already, on {devices[0].device_kind}")
-    if devices[0].platform == "cpu" and wanted.cpu_devices not in (None, len(devices)):
+    if len(devices) > 1 and devices[0].platform == "cpu" and wanted.cpu_devices not in (None, len(devices)):
         warn(f"--cpu-devices {wanted.cpu_devices}: JAX runs already, with {len(devices)}")
+    _CHOSEN["workers"] = wanted.cpu_devices
 
 
-def runs_already(cpu_devices: int) -> bool:
-    """Whether JAX has started; if it has not, it will divide the processor into this many devices."""
+_CHOSEN: dict[str, int | None] = {"workers": None}
+
+
+def workers() -> list[jax.Device]:
+    """The device of each worker: all local ones; or a processor of one device as often as was chosen."""
+    devices = jax.local_devices()
+    if len(devices) > 1 or devices[0].platform != "cpu":
+        return devices
+    return devices * (_CHOSEN["workers"] or _cores_at_first())
+
+
+@cache
+def _cores_at_first() -> int:
+    """The number of cores that this process might use when it was first asked; batches are divided by it."""
+    return cores()
+
+
+def runs_already() -> bool:
+    """Whether JAX has started."""
+    before = jax.config.jax_num_cpu_devices
     try:
-        for count in (cpu_devices + 1, cpu_devices):  # JAX refuses a change alone
+        for count in (max(before, 1) + 1, before):  # JAX refuses a change, once it has started
             jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:
         return True
