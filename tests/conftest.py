@@ -21,11 +21,6 @@ os.environ["COLUMNS"] = "200"  # what is printed does not depend on who runs the
 ROOT = Path(__file__).parent.parent
 
 
-def pytest_configure(config):
-    """Two CPU devices, as the command line has on two cores."""
-    jax.config.update("jax_num_cpu_devices", 2)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def kept_programs(tmp_path_factory):
     """One folder of compiled programs for this run's processes; pytest's workers have folders under a common one."""

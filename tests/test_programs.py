@@ -58,7 +58,7 @@ def doubled(identity, log, width=4, devices=1):
     return gather(Spread(double, identity)(place(jnp.arange(float(width)), devices)))["twice"].tolist()
 
 
-def test_one_compilation_serves_every_device(folder, compilations):
+def test_one_compilation_serves_every_worker(folder, compilations):
     log = []
     assert doubled("double", log, devices=2) == [0.0, 2.0, 4.0, 6.0]
     assert doubled("double", log, devices=2) == [0.0, 2.0, 4.0, 6.0]
