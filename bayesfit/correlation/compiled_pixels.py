@@ -1,0 +1,209 @@
+"""Products of the photons of single pixels, compiled by Numba.
+
+Photons of a pixel are paired one by one up to the level at which a pixel `starts` to see photons in many sums of frames;
+from there on its series is multiplied whole. `span` and `found` are as in `compiled_photons`. Times are relative to
+where new frames begin, which is at a multiple of all sums below a level at which a pixel may start.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bayesfit.correlation.compiled import njit
+from bayesfit.correlation.compiled_photons import EXACT, ROOM, Span, bin_sums, fill_levels, halve, level_of, multiply
+
+OFTEN = 12  # from one photon in so many sums on, series are multiplied whole
+
+
+@njit(nogil=True, cache=True)
+def pair_photons(own: Any, span: Span, start: int, lowest: np.ndarray, found: np.ndarray) -> None:
+    """Add the products of the photons of a pixel, their times and numbers, at levels below `start`. `lowest` is the
+    first level at which photons so many frames apart may be near enough."""
+    time, number = own
+    per_level, length = span[2], span[1] - span[0]
+    horizon = ((2 * per_level + 1) << start) >> 1 if start else 0
+    for late in range(time.size):
+        if time[late] < 0:
+            continue
+        early = late - 1
+        while early >= 0 and time[late] - time[early] < horizon:
+            lag = time[late] - time[early]
+            level = lowest[lag]
+            while level < start and (level == 0 or lag >> level >= per_level):
+                delay = (time[late] >> level) - (time[early] >> level)
+                first = 1 if level == 0 else per_level + 1
+                if first <= delay <= 2 * per_level and time[late] >> level < length >> level:
+                    found[level * per_level + delay - 1] += float(number[late]) * float(number[early])
+                level += 1
+            early -= 1
+
+
+@njit(nogil=True, cache=True)
+def scatter(own: Any, level: int, window: int, ends: tuple[int, int], row: np.ndarray) -> None:
+    """Add photons to the sums of a level, those that belong between two places."""
+    time, number = own
+    for each in range(time.size):
+        place = (time[each] >> level) + window
+        if ends[0] <= place < ends[1]:
+            row[place] += number[each]
+
+
+@njit(nogil=True, cache=True)
+def whole_series(own: Any, carried: Any, span: Span, starts: tuple[int, int], work: Any) -> int:
+    """Add the products of a pixel's series from the level `starts[0]` on. What is `carried` from before are the last
+    numbers of levels from `starts[1]` on: level times window plus place, and the number. `work` has two rows, what is
+    found, and room for what is carried on, whose size is returned."""
+    rows, found, keys, numbers = work
+    window, next_one, kept = 2 * span[2], 0, 0
+    for level in range(starts[0], span[3]):
+        _, new, first, place = level_of(span, level)
+        row, end = rows[level % 2], window + new
+        row[:window] = 0
+        if level < starts[1]:
+            scatter(own, level, window, (0, window), row)
+        while next_one < carried[0].size and carried[0][next_one] < (level + 1) * window:
+            row[carried[0][next_one] - level * window] = carried[1][next_one]
+            next_one += 1
+        if level == starts[0]:
+            row[window:end] = 0
+            scatter(own, level, window, (window, end), row)
+        else:
+            halve(rows[1 - level % 2][window - 2 :], span[0] >> (level - 1), row[window:end])
+        if new:
+            multiply(row[window:end], row[:end], first, found[place : place + window + 1 - first])
+        for each in range(window):
+            if row[new + each] != 0:
+                keys[kept], numbers[kept] = level * window + each, row[new + each]
+                kept += 1
+    return kept
+
+
+@njit(nogil=True, cache=True)
+def start_of(photons: int, span: Span, before: int) -> int:
+    """The level at which a pixel with so many new photons starts to see them in many sums."""
+    start = before
+    while start > 0 and photons << (start - 1) >= (span[1] - span[0]) // OFTEN and photons > 0:
+        start -= 1
+    return start
+
+
+@njit(nogil=True, cache=True)
+def single_pixel(own: Any, carried: Any, span: Span, start: tuple[int, int, np.ndarray], work: Any) -> int:
+    """Products of a pixel at all levels; as `whole_series`, with rows in single and in double precision."""
+    single, double, found, keys, numbers, whole_numbers = work
+    pair_photons(own, span, start[0], start[2], found)
+    total, before = own[1].sum(), carried[1].sum()
+    if whole_numbers and total * (total + before) < EXACT:
+        return whole_series(own, carried, span, start[:2], (single, found, keys, numbers))
+    return whole_series(own, carried, span, start[:2], (double, found, keys, numbers))
+
+
+@njit(nogil=True, cache=True)
+def sort_pixels(photons: Any, first: int, ends: np.ndarray, into: Any) -> None:
+    """Sort the photons of a block (time, place, number) by pixel, the first of which is at this place; `ends` (pixel,)
+    is where those of each pixel end."""
+    time, place, number = photons
+    ends[:] = 0
+    for each in place:
+        if each - first + 1 < ends.size:
+            ends[each - first + 1] += 1
+    for each in range(1, ends.size):
+        ends[each] += ends[each - 1]
+    for each in range(time.size):
+        where = ends[place[each] - first]
+        ends[place[each] - first] = where + 1
+        into[0][where], into[1][where] = time[each], number[each]
+
+
+@njit(nogil=True, cache=True)
+def room_for(more: int, used: int, keys: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same two arrays with room for more."""
+    if used + more <= keys.size:
+        return keys, numbers
+    longer = np.empty(2 * (used + more), keys.dtype), np.empty(2 * (used + more), numbers.dtype)
+    longer[0][:used], longer[1][:used] = keys[:used], numbers[:used]
+    return longer
+
+
+@njit(nogil=True, cache=True)
+def pixels_of_block(own: Any, places: tuple[int, int, int], settings: Any, sums: Any, carry: Any) -> Any:
+    """Products of the pixels of a block, of its photons sorted by pixel, and where those of each pixel end; `places` are
+    the block, its first pixel and how many it has. Returns what is carried on (key, number), and how much that is."""
+    time, number, ends = own
+    block, first, count = places
+    span, _, lowest, whole_numbers, last = settings
+    pairs, image, kept, squares, starts, rows = sums
+    pointer, key_before, number_before, size, (keys, numbers, used) = carry
+    found, most = np.empty(pairs.shape[1]), 2 * span[2] * span[3]
+    for each in range(count):
+        begin, end, pixel = 0 if each == 0 else ends[each - 1], ends[each], first + each
+        low, high = pointer[pixel], pointer[pixel + 1]
+        if begin == end and low == high and (not last or kept.size == 0):
+            continue
+        found[:] = 0
+        keys, numbers = room_for(most, used, keys, numbers)
+        new = begin + np.searchsorted(time[begin:end], 0)
+        for photon in range(new, end):
+            image[pixel] += number[photon]
+        before = starts[pixel]
+        starts[pixel] = start_of(end - new, span, before)
+        work = rows[0], rows[1], found, keys[used:], numbers[used:], whole_numbers
+        carried = key_before[low:high], number_before[low:high]
+        start = starts[pixel], before, lowest
+        size[pixel] = single_pixel((time[begin:end], number[begin:end]), carried, span, start, work)
+        used += size[pixel]
+        pairs[block] += found
+        if kept.size:
+            for delay in range(found.size):
+                found[delay] += kept[pixel, delay]
+                kept[pixel, delay] = found[delay]
+        if last:
+            squares[block] += found * found
+    return keys, numbers, used
+
+
+@njit(nogil=True, cache=True)
+def series_of(photons: Any, offsets: np.ndarray, span: Span, row: np.ndarray) -> None:
+    """Fill the new numbers of level 0 of a series from photons (time, number)."""
+    window = 2 * span[2]
+    row[window : window + span[1] - span[0]] = 0
+    for each in range(photons[0].size):
+        if photons[0][each] >= 0:
+            row[photons[0][each] + window] += photons[1][each]
+
+
+@njit(nogil=True, cache=True)
+def correlate_part(blocks: tuple[int, int], photons: Any, layout: Any, settings: Any, sums: Any) -> Any:
+    """All products and sums of some blocks. `photons` (time, place, number) are sorted by block, from `edges` on. Returns
+    what is carried on of each pixel (key, number)."""
+    edges, firsts, bins = layout
+    span, few, by_frame, offsets, missing, of_pixels = settings
+    means, last, last_now, by_pixel, carry = sums
+    row, whole = np.zeros(offsets[-1]), np.zeros(offsets[-1] if by_frame else 0)
+    longest = 2 * span[2] + span[1] - span[0]
+    rows = np.empty((2, longest), np.float32), np.empty((2, longest), np.float64)
+    keys, numbers, used, of_bin = np.empty(ROOM, np.int32), np.empty(ROOM), 0, -1
+    for block in range(blocks[0], blocks[1]):
+        low, high = edges[block], edges[block + 1]
+        if by_frame and bins[0][block] != of_bin:
+            of_bin = bins[0][block]
+            first, end = edges[of_bin], edges[bins[1][block]]
+            series_of((photons[0][first:end], photons[2][first:end]), offsets, span, whole)
+            before = last[of_bin : bins[1][block]].sum(axis=0)
+            fill_levels(whole, offsets, span, before)
+        time, number = photons[0][low:high], photons[2][low:high]
+        series_of((time, number), offsets, span, row)
+        last_now[block] = last[block]
+        fill_levels(row, offsets, span, last_now[block])
+        new = np.searchsorted(time, 0)
+        bin_sums((time[new:], number[new:]), (row, whole, offsets, missing), span, few, means[:, block])
+        place, count = firsts[block], firsts[block + 1] - firsts[block]
+        own = np.empty(high - low, time.dtype), np.empty(high - low, number.dtype)
+        ends = np.empty(count + 1, np.int64)
+        sort_pixels((time, photons[1][low:high], number), place, ends, own)
+        state = carry[0], carry[1], carry[2], carry[3], (keys, numbers, used)
+        where = block, place, count
+        keys, numbers, used = pixels_of_block((own[0], own[1], ends), where, of_pixels, by_pixel + (rows,), state)
+    return keys[:used], numbers[:used]
