@@ -96,32 +96,69 @@ def halve(below: np.ndarray, before: int, above: np.ndarray) -> None:
 
 
 @njit(nogil=True, cache=True)
-def fill_levels(row: np.ndarray, offsets: np.ndarray, span: Span, last: np.ndarray) -> None:
-    """Fill the series of all levels, of which `row` has the new numbers of level 0, and `last` (level, window) the last
-    ones of before, in whose place come those of now."""
-    window, below = 2 * span[2], 0
-    for level in range(span[3]):
-        _, new, _, _ = level_of(span, level)
-        start = offsets[level] + window
-        row[start - window : start] = last[level]
-        if level > 0:
-            halve(row[below - 2 :], span[0] >> (level - 1), row[start : start + new])
-        last[level] = row[start + new - window : start + new]
-        below = start
+def scatter(own: Any, level: int, window: int, ends: tuple[int, int], row: np.ndarray) -> None:
+    """Add photons, their times and numbers, to the sums of a level, those that belong between two places."""
+    time, number = own
+    for each in range(time.size):
+        place = (time[each] >> level) + window
+        if ends[0] <= place < ends[1]:
+            row[place] += number[each]
 
 
 @njit(nogil=True, cache=True)
-def with_frames(row: np.ndarray, missing: Any, numbers: Any, early: np.ndarray, late: np.ndarray) -> None:
-    """Add sums over pairs of S w' and w S' of a level: by what each delay adds to the sum of all S and takes away, and
-    by the sums of frames of which some are `missing`, their places and how many those are."""
+def last_sums(own: Any, level: int, new: int, before: np.ndarray, now: np.ndarray) -> None:
+    """The last sums of a level of which so many are new, by new photons in order of time."""
+    time, number = own
+    now[:] = 0
+    for place in range(max(now.size - new, 0)):
+        now[place] = before[new + place]
+    for each in range(time.size - 1, -1, -1):
+        place = (time[each] >> level) + now.size - new
+        if place < 0:
+            break
+        if place < now.size:
+            now[place] += number[each]
+
+
+@njit(nogil=True, cache=True)
+def fill_levels(own: Any, rows: Any, span: Span, few: int) -> None:
+    """Fill the series of all levels from the level `few` on, by new photons; `rows` are the row, where each level begins,
+    and the last sums of each level of before and of now, those of lower levels, too."""
+    row, offsets, before, now = rows
+    window = 2 * span[2]
+    for level in range(span[3]):
+        _, new, _, _ = level_of(span, level)
+        low, start = offsets[level], offsets[level] + window
+        if level < few:
+            last_sums(own, level, new, before[level], now[level])
+            continue
+        row[low:start] = before[level]
+        if level == few:
+            row[start : start + new] = 0
+            scatter(own, level, window, (window, window + new), row[low:])
+        else:
+            halve(row[offsets[level - 1] + window - 2 :], span[0] >> (level - 1), row[start : start + new])
+        now[level] = row[low + new : start + new]
+
+
+@njit(nogil=True, cache=True)
+def with_frames(total: float, last: Any, numbers: Any, early: np.ndarray, late: np.ndarray) -> None:
+    """Add sums over pairs of S w' and w S' of a level if no frame is missing, by what each delay adds to the `total` of
+    all new S and takes away; `last` are the last sums of before and of now."""
     window, first, weight = numbers
-    new, total = row.size - window, row[window:].sum()
     run = total
     for delay in range(1, window + 1):
-        run += row[window - delay] - row[window + new - delay]
+        run += last[0][window - delay] - last[1][window - delay]
         if delay >= first:
             early[delay - first] += weight * run
             late[delay - first] += weight * total
+
+
+@njit(nogil=True, cache=True)
+def without_missing(row: np.ndarray, missing: Any, numbers: Any, early: np.ndarray, late: np.ndarray) -> None:
+    """Take from sums over pairs of S w' and w S' those with `missing` frames, their places and how many those are, by
+    the series of a block."""
+    window, first = numbers
     for each in range(missing[0].size):
         place, lost = missing[0][each], missing[1][each]
         for delay in range(first, window + 1):
@@ -132,55 +169,106 @@ def with_frames(row: np.ndarray, missing: Any, numbers: Any, early: np.ndarray, 
 
 
 @njit(nogil=True, cache=True)
-def bins_by_photons(own: Any, row: np.ndarray, whole: np.ndarray, first: int, found: np.ndarray) -> None:
-    """Add to `found` (2, delay) sums over pairs of S T' + T S' and S S', by the new photons of a block, their places in
-    its series and numbers; S is the block's `row`, with zeros after its end, and T the `whole` bin's."""
-    place, number = own
-    for delay in range(0, found.shape[1], 2):
-        one, two = first + delay, min(first + delay + 1, first + found.shape[1] - 1)
-        with_one = with_two = own_one = own_two = 0.0
-        for each in range(place.size):
-            at, photons = place[each], number[each]
-            with_one += photons * (whole[at - one] + whole[at + one])
-            with_two += photons * (whole[at - two] + whole[at + two])
-            own_one += photons * row[at - one]
-            own_two += photons * row[at - two]
-        found[0, delay] += with_one
-        found[1, delay] += own_one
-        if two > one:
-            found[0, delay + 1] += with_two
-            found[1, delay + 1] += own_two
+def photons_without_missing(own: Any, missing: Any, numbers: Any, early: np.ndarray, late: np.ndarray) -> None:
+    """The same, by photons of a block in order of time, their places in its series; the first are the last sums of
+    before."""
+    window, first = numbers
+    at, number = own
+    for each in range(missing[0].size):
+        place, lost = missing[0][each], missing[1][each]
+        for photon in range(np.searchsorted(at, place - window), at.size):
+            delay = place - at[photon]
+            if delay < -window:
+                break
+            if delay >= first and place >= window:
+                early[delay - first] -= lost * number[photon]
+            if delay <= -first and at[photon] >= window:
+                late[-delay - first] -= lost * number[photon]
 
 
 @njit(nogil=True, cache=True)
-def bins_by_last(row: np.ndarray, whole: np.ndarray, window: int, first: int, found: np.ndarray) -> None:
-    """Add the pairs S T' of which only the late sum is new."""
+def bins_by_photons(own: Any, whole: np.ndarray, window: int, first: int, found: np.ndarray) -> None:
+    """Add to `found` sums over pairs of S T' + T S' by photons of a block, their places and numbers, of which the first
+    are the last sums of before; T is the series of the `whole` bin, with zeros after its end."""
+    place, number = own
+    old = np.searchsorted(place, window)
+    for each in range(old):
+        for delay in range(max(first, window - place[each]), window + 1):
+            found[delay - first] += number[each] * whole[place[each] + delay]
+    new, numbers, end = place[old:], number[old:], first + found.size - 1
+    sums = np.zeros(found.size + 3)
+    for delay in range(0, found.size, 4):
+        one = first + delay
+        two, three, four = min(one + 1, end), min(one + 2, end), min(one + 3, end)
+        of_one = of_two = of_three = of_four = 0.0
+        for each in range(new.size):
+            at, photons = new[each], numbers[each]
+            of_one += photons * (whole[at - one] + whole[at + one])
+            of_two += photons * (whole[at - two] + whole[at + two])
+            of_three += photons * (whole[at - three] + whole[at + three])
+            of_four += photons * (whole[at - four] + whole[at + four])
+        sums[delay] += of_one
+        sums[delay + 1] += of_two
+        sums[delay + 2] += of_three
+        sums[delay + 3] += of_four
+    found += sums[: found.size]
+
+
+@njit(nogil=True, cache=True)
+def pairs_by_photons(own: Any, window: int, first: int, found: np.ndarray) -> None:
+    """Add to `found` sums over pairs of S S' by photons in order of time, as `bins_by_photons`."""
+    place, number = own
+    for late in range(np.searchsorted(place, window), place.size):
+        early = late - 1
+        while early >= 0 and place[late] - place[early] <= window:
+            delay = place[late] - place[early]
+            if delay >= first:
+                found[delay - first] += float(number[late]) * float(number[early])
+            early -= 1
+
+
+@njit(nogil=True, cache=True)
+def with_last(own: Any, level: int, new: int, before: np.ndarray, room: Any) -> Any:
+    """Places in the series of a level and numbers of the last sums of before, and of new photons, in `room` for them."""
+    count, window = 0, before.size
     for place in range(window):
-        for delay in range(max(first, window - place), window + 1):
-            found[delay - first] += row[place] * whole[place + delay]
+        if before[place] != 0:
+            room[0][count], room[1][count] = place, before[place]
+            count += 1
+    for each in range(own[0].size):
+        place = (own[0][each] >> level) + window
+        if place < window + new:
+            room[0][count], room[1][count] = place, own[1][each]
+            count += 1
+    return room[0][:count], room[1][:count]
 
 
 @njit(nogil=True, cache=True)
 def bin_sums(own: Any, rows: Any, span: Span, few: int, found: np.ndarray) -> None:
     """Add to `found` (4, delay) what `lag_products.of_means` gives of one block: of its photons up to the level `few`,
-    and of its series from there on. `rows` are the series of the block and of its bin, where each level begins, and the
-    places and numbers of missing frames of each level."""
-    row, whole, offsets, missing = rows
-    window = 2 * span[2]
+    and of its series from there on. `rows` are the series of the block and of its bin, where each level begins, the
+    last sums of before and of now, and the places and numbers of missing frames of each level."""
+    row, whole, offsets, (before, now), missing = rows
+    window, room = 2 * span[2], (np.empty(own[0].size + 2 * span[2], np.int64), np.empty(own[0].size + 2 * span[2]))
     for level in range(span[3]):
         _, new, first, place = level_of(span, level)
-        delays = window + 1 - first
         low, end = offsets[level], offsets[level] + window + new
-        sums = found[:, place : place + delays]
-        lost = missing[0][missing[2][level] : missing[2][level + 1]], missing[1][missing[2][level] : missing[2][level + 1]]
-        with_frames(row[low:end], lost, (window, first, 2.0**level), sums[0], sums[1])
+        sums, last = found[:, place : place + window + 1 - first], (before[level], now[level])
+        of_level = slice(missing[2][level], missing[2][level + 1])
+        lost = missing[0][of_level], missing[1][of_level]
+        if level < few:
+            photons = with_last(own, level, new, before[level], room)
+            total = photons[1].sum() - before[level].sum()
+            photons_without_missing(photons, lost, (window, first), sums[0], sums[1])
+        else:
+            total = row[low + window : end].sum()
+            without_missing(row[low:end], lost, (window, first), sums[0], sums[1])
+        with_frames(total, last, (window, first, 2.0**level), sums[0], sums[1])
         if whole.size == 0:
             continue
         if level < few:
-            at = (own[0] >> level) + window
-            kept = at < window + new
-            bins_by_photons((at[kept], own[1][kept]), row[low:], whole[low:], first, sums[2:])
-            bins_by_last(row[low:end], whole[low:], window, first, sums[2])
+            bins_by_photons(photons, whole[low:], window, first, sums[2])
+            pairs_by_photons(photons, window, first, sums[3])
         else:
             multiply(whole[low + window : end], row[low:end], first, sums[2])
             multiply(row[low + window : end], whole[low:end], first, sums[2])

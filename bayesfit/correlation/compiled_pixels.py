@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from bayesfit.correlation.compiled import njit
-from bayesfit.correlation.compiled_photons import EXACT, ROOM, Span, bin_sums, fill_levels, halve, level_of, multiply
+from bayesfit.correlation.compiled_photons import EXACT, ROOM, Span, bin_sums, fill_levels, halve, level_of, multiply, scatter
 
-OFTEN = 12  # from one photon in so many sums on, series are multiplied whole
+OFTEN = 4  # from one photon in so many sums on, series are multiplied whole
+WIDE = 32  # numbers, to a multiple of which series are filled up with zeros: those that are multiplied at once
 
 
 @njit(nogil=True, cache=True)
@@ -41,16 +42,6 @@ def pair_photons(own: Any, span: Span, start: int, lowest: np.ndarray, found: np
 
 
 @njit(nogil=True, cache=True)
-def scatter(own: Any, level: int, window: int, ends: tuple[int, int], row: np.ndarray) -> None:
-    """Add photons to the sums of a level, those that belong between two places."""
-    time, number = own
-    for each in range(time.size):
-        place = (time[each] >> level) + window
-        if ends[0] <= place < ends[1]:
-            row[place] += number[each]
-
-
-@njit(nogil=True, cache=True)
 def whole_series(own: Any, carried: Any, span: Span, starts: tuple[int, int], work: Any) -> int:
     """Add the products of a pixel's series from the level `starts[0]` on. What is `carried` from before are the last
     numbers of levels from `starts[1]` on: level times window plus place, and the number. `work` has two rows, what is
@@ -71,9 +62,11 @@ def whole_series(own: Any, carried: Any, span: Span, starts: tuple[int, int], wo
             scatter(own, level, window, (window, end), row)
         else:
             halve(rows[1 - level % 2][window - 2 :], span[0] >> (level - 1), row[window:end])
-        if new:
-            multiply(row[window:end], row[:end], first, found[place : place + window + 1 - first])
-        for each in range(window):
+        if span[1] >> level > first:
+            padded = window + (new + WIDE - 1) // WIDE * WIDE
+            row[end:padded] = 0
+            multiply(row[window:padded], row[:padded], first, found[place : place + window + 1 - first])
+        for each in range(window if keys.size else 0):
             if row[new + each] != 0:
                 keys[kept], numbers[kept] = level * window + each, row[new + each]
                 kept += 1
@@ -143,35 +136,27 @@ def pixels_of_block(own: Any, places: tuple[int, int, int], settings: Any, sums:
         if begin == end and low == high and (not last or kept.size == 0):
             continue
         found[:] = 0
-        keys, numbers = room_for(most, used, keys, numbers)
+        keys, numbers = room_for(0 if last else most, used, keys, numbers)
         new = begin + np.searchsorted(time[begin:end], 0)
         for photon in range(new, end):
             image[pixel] += number[photon]
         before = starts[pixel]
         starts[pixel] = start_of(end - new, span, before)
-        work = rows[0], rows[1], found, keys[used:], numbers[used:], whole_numbers
+        room = 0 if last else most
+        work = rows[0], rows[1], found, keys[used : used + room], numbers[used : used + room], whole_numbers
         carried = key_before[low:high], number_before[low:high]
         start = starts[pixel], before, lowest
         size[pixel] = single_pixel((time[begin:end], number[begin:end]), carried, span, start, work)
         used += size[pixel]
-        pairs[block] += found
+        for delay in range(found.size):
+            pairs[block, delay] += found[delay]
         if kept.size:
             for delay in range(found.size):
-                found[delay] += kept[pixel, delay]
-                kept[pixel, delay] = found[delay]
-        if last:
-            squares[block] += found * found
+                kept[pixel, delay] += found[delay]
+                found[delay] = kept[pixel, delay]
+        for delay in range(found.size if last else 0):
+            squares[block, delay] += found[delay] ** 2
     return keys, numbers, used
-
-
-@njit(nogil=True, cache=True)
-def series_of(photons: Any, offsets: np.ndarray, span: Span, row: np.ndarray) -> None:
-    """Fill the new numbers of level 0 of a series from photons (time, number)."""
-    window = 2 * span[2]
-    row[window : window + span[1] - span[0]] = 0
-    for each in range(photons[0].size):
-        if photons[0][each] >= 0:
-            row[photons[0][each] + window] += photons[1][each]
 
 
 @njit(nogil=True, cache=True)
@@ -182,7 +167,7 @@ def correlate_part(blocks: tuple[int, int], photons: Any, layout: Any, settings:
     span, few, by_frame, offsets, missing, of_pixels = settings
     means, last, last_now, by_pixel, carry = sums
     row, whole = np.zeros(offsets[-1]), np.zeros(offsets[-1] if by_frame else 0)
-    longest = 2 * span[2] + span[1] - span[0]
+    longest = 2 * span[2] + span[1] - span[0] + WIDE
     rows = np.empty((2, longest), np.float32), np.empty((2, longest), np.float64)
     keys, numbers, used, of_bin = np.empty(ROOM, np.int32), np.empty(ROOM), 0, -1
     for block in range(blocks[0], blocks[1]):
@@ -190,15 +175,14 @@ def correlate_part(blocks: tuple[int, int], photons: Any, layout: Any, settings:
         if by_frame and bins[0][block] != of_bin:
             of_bin = bins[0][block]
             first, end = edges[of_bin], edges[bins[1][block]]
-            series_of((photons[0][first:end], photons[2][first:end]), offsets, span, whole)
             before = last[of_bin : bins[1][block]].sum(axis=0)
-            fill_levels(whole, offsets, span, before)
+            fill_levels((photons[0][first:end], photons[2][first:end]), (whole, offsets, before, before.copy()), span, 0)
         time, number = photons[0][low:high], photons[2][low:high]
-        series_of((time, number), offsets, span, row)
-        last_now[block] = last[block]
-        fill_levels(row, offsets, span, last_now[block])
         new = np.searchsorted(time, 0)
-        bin_sums((time[new:], number[new:]), (row, whole, offsets, missing), span, few, means[:, block])
+        own_new = time[new:], number[new:]
+        fill_levels(own_new, (row, offsets, last[block], last_now[block]), span, few)
+        rows_of = row, whole, offsets, (last[block], last_now[block]), missing
+        bin_sums(own_new, rows_of, span, few, means[:, block])
         place, count = firsts[block], firsts[block + 1] - firsts[block]
         own = np.empty(high - low, time.dtype), np.empty(high - low, number.dtype)
         ends = np.empty(count + 1, np.int64)

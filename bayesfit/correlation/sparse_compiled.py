@@ -21,7 +21,7 @@ PHOTONS, PER_PIXEL, FRAMES = 2**22, 8, 2**17  # that wait until they are multipl
 LATEST_START = 10  # the level from which on every pixel's series is multiplied whole
 ALIGNED = 2**LATEST_START  # frames that are multiplied at a time, or a multiple
 TASKS = 8  # for each core, so that none waits long for another
-SELDOM = 10  # photons of a block are multiplied one by one where one in so many sums has any
+SELDOM = 4  # photons of a block are multiplied one by one where one in so many sums has any
 EXACT = 2**24  # whole numbers below this one are exact in single precision
 
 
@@ -150,11 +150,11 @@ class SparseCompiled:
 
     def _pass(self, photons: Any, edges: np.ndarray, span: compiled_photons.Span, last: bool) -> list[Any]:
         """All products and sums of these photons; what is carried on of each part of the detector."""
-        window, levels, count = 2 * self.per_level, span[3], self.blocks.pixels.size
-        new = [(span[1] >> level) - (span[0] >> level) for level in range(levels)]
+        window, count = 2 * self.per_level, self.blocks.pixels.size
+        new = [(span[1] >> level) - (span[0] >> level) for level in range(span[3])]
         offsets = np.append(0, np.cumsum(np.array(new) + 2 * window))
         last_now, size = self.last.copy(), np.zeros(self.image.size, np.int64)
-        missing = self._of_frames(offsets, span, last_now[count])
+        missing = self._of_frames(offsets, span, last_now[-1])
         few = self._few(edges[-1] / count / (span[1] - span[0]))
         settings = span, few, self.by_frame, offsets, missing, (span, 0, self._lowest(), self.whole_numbers, last)
         sums = self.pairs, self.image, self.kept, self.squares, self.starts
@@ -169,21 +169,19 @@ class SparseCompiled:
         self.last, self.pointer = last_now, np.append(0, np.cumsum(size))
         return found
 
-    def _of_frames(self, offsets: np.ndarray, span: compiled_photons.Span, last: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Sum up which frames are whole; the missing ones of each level: their places in its series, how many frames each
+    def _of_frames(self, offsets: np.ndarray, span: compiled_photons.Span, now: np.ndarray) -> Any:
+        """Sum up which frames are whole; the missing ones: their places in the series of a level, how many frames each
         sum lacks, and where each level begins."""
-        window, weight = 2 * self.per_level, np.zeros(offsets[-1])
-        weight[window : window + span[1] - span[0]] = self.whole[: span[1] - span[0]]
-        compiled_photons.fill_levels(weight, offsets, span, last)
-        series = [weight[low : high - window] for low, high in itertools.pairwise(offsets)]
-        lost = [2.0**level - each for level, each in enumerate(series)]
-        places = [np.flatnonzero(each) for each in lost]
-        numbers = [each[place] for each, place in zip(lost, places, strict=True)]
-        ends = np.append(0, np.cumsum([each.size for each in places]))
-        missing = np.concatenate(places), np.concatenate(numbers), ends
-        none = np.empty(0, np.int32), np.empty(0, self.waiting[2].dtype)
-        rows = weight, np.empty(0), offsets, missing
-        compiled_photons.bin_sums(none, rows, span, 0, self.means[:, -1])
+        window, row, before = 2 * self.per_level, np.zeros(offsets[-1]), self.last[-1]
+        whole = np.flatnonzero(self.whole[: span[1] - span[0]]).astype(np.int32)
+        frames = whole, np.ones(whole.size, self.waiting[2].dtype)
+        compiled_photons.fill_levels(frames, (row, offsets, before, now), span, 0)
+        series = [row[low : high - window] for low, high in itertools.pairwise(offsets)]
+        places = [np.flatnonzero(each != 2.0**level) for level, each in enumerate(series)]
+        lost = [2.0**level - series[level][place] for level, place in enumerate(places)]
+        ends = np.append(0, np.cumsum([place.size for place in places]))
+        missing = np.concatenate(places), np.concatenate(lost), ends
+        compiled_photons.bin_sums(frames, (row, np.empty(0), offsets, (before, now), missing), span, 0, self.means[:, -1])
         return missing
 
     def _few(self, photons: float) -> int:
