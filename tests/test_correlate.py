@@ -22,16 +22,19 @@ from bayesfit.backends.choice import get_backend
 from bayesfit.compute.work import heeded, stop_on
 from bayesfit.correlation import compiled as compiled_module
 from bayesfit.correlation import frames as frames_module
-from bayesfit.correlation import lag_products
+from bayesfit.correlation import lag_products, sparse_compiled
 from bayesfit.correlation import products as products_module
 from bayesfit.correlation.aps_files import PLACED, save_correlated
 from bayesfit.correlation.blocks import blocks_of
 from bayesfit.correlation.dense import Dense
 from bayesfit.correlation.dense_compiled import DenseCompiled
+from bayesfit.correlation.frame_sums import FrameSums, up_to
 from bayesfit.correlation.frames import frames_of
 from bayesfit.correlation.jackknife import FEWEST
 from bayesfit.correlation.levels import Levels
 from bayesfit.correlation.multitau import Masks, Settings, multitau
+from bayesfit.correlation.photon_sums import PhotonSums
+from bayesfit.correlation.photons import photons_of
 from bayesfit.geometry import Detector, save_partition
 
 WAYS = pytest.mark.parametrize("normalise", ["symmetric", "frame", "baseline"])
@@ -148,12 +151,13 @@ def test_sums_of_many_frames_are_exact_too(monkeypatch):
         assert found[:, delay - 1].tolist() == (numbers[delay:] * numbers[:-delay]).sum(axis=0).tolist()
 
 
+@PATHS
 @COMPILED
 @BACKENDS
-def test_the_scatter_is_that_of_the_pixels(backend, compiled, numba, monkeypatch):
+def test_the_scatter_is_that_of_the_pixels(few, backend, compiled, numba, monkeypatch):
     numba(compiled)
     frames = photons()
-    found = correlated(frames, 0.0, monkeypatch, backend=backend)
+    found = correlated(frames, few, monkeypatch, backend=backend)
     series = frames.reshape(FRAMES, -1)[:, (BINS.dynamic.roi_map == 2).ravel()].astype(float)
     for place in range(8):
         lag = found.lags[place]
@@ -162,8 +166,32 @@ def test_the_scatter_is_that_of_the_pixels(backend, compiled, numba, monkeypatch
         np.testing.assert_allclose(found.scatter[1, place], wanted, rtol=1e-9)
 
 
-def test_photons_leave_no_scatter(monkeypatch):
-    assert np.isnan(correlated(photons(), 1.0, monkeypatch).scatter).all()
+@pytest.mark.parametrize(("mean", "flush"), [(0.3, 2000), (0.01, 1024), (0.0005, 5000)])
+@pytest.mark.parametrize("dtype", [np.uint16, float])
+def test_compiled_sums_of_photons_are_those_of_frames_however_they_are_cut(mean, flush, dtype, monkeypatch):
+    """Also where frames are missing, a pixel gets brighter on the way, and some never see a photon."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(sparse_compiled, "FRAMES", flush)
+    frames, whole, blocks = photons(mean, 7001, dtype=dtype), np.ones(7001, bool), blocks_of(BINS, np.ones(SHAPE, bool))
+    frames[3000:, 3, 4] += 1
+    frames[:, 20] = 0
+    whole[[0, 5, 100, 101, 3000, 7000]] = False
+    flat, both = (
+        frames.reshape(7001, -1),
+        (
+            FrameSums(blocks, Dense(blocks, 4, get_backend("numpy")), 4, True),
+            PhotonSums(blocks, 4, True),
+        ),
+    )
+    for sums, prepared in zip(both, (np.asarray, photons_of), strict=True):
+        for first in range(0, 7001, 500):
+            sums.take(prepared(flat[first : first + 500]), whole[first : first + 500])
+    expected, found = (up_to(sums.finish(), 48) for sums in both)
+    np.testing.assert_array_equal(found.pairs, expected.pairs)
+    np.testing.assert_array_equal(found.image, expected.image)
+    for name in ("means", "weights", "photons", "intensity"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-12)
+    np.testing.assert_allclose(found.squares, expected.squares, rtol=1e-6)
 
 
 @pytest.mark.parametrize("largest", [2, 25, 3000])

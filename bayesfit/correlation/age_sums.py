@@ -42,11 +42,16 @@ class AgeDense(Dense):
 
 
 class AgeSparse(Sparse):
-    """Takes in photons."""
+    """Takes in photons. Products of single pixels are not kept."""
 
     def __init__(self, blocks: Blocks, per_level: int, ages: Ages) -> None:
         super().__init__(blocks, per_level)
         self.ages = ages
+
+    def finish(self) -> Float[np.ndarray, "age block tau"]:
+        """The products, when all frames have been taken in."""
+        found = [np.concatenate([level.products for level in levels], axis=-1) for levels in self.levels]
+        return np.sum(found, axis=0)
 
     def _level(self, number: int) -> SparseLevel:
         return AgeSparseLevel(self, number)
@@ -60,33 +65,12 @@ class AgeSparseLevel(SparseLevel):
         self.ages, self.number = whole.ages, number
         self.products = np.zeros((whole.ages.slice_count, whole.blocks.pixels.size, len(self.delays)))
 
-    def take(self, new: Events, end: int) -> Events:
-        """Take events in, up to the time `end`; give back those that are ready for the next level."""
-        events = self.last.and_(new)
-        self._multiply(events)
-        ready = (events.time >= self.end // 2 * 2) & (events.time < end // 2 * 2)
-        self.last = events.where(events.time >= end - self.delays.stop)
-        self.end = end
-        return events.where(ready).halved()
-
-    def _multiply(self, events: Events) -> None:
-        """Add the products of new events with all earlier ones of their pixels that are near enough, step by step as
-        `SparseLevel` does."""
-        early, step = np.arange(events.time.size), 0
-        while early.size:
-            step += 1
-            early = early[early + step < events.time.size]
-            delay = events.time[early + step] - events.time[early]
-            near = (events.pixel[early + step] == events.pixel[early]) & (delay < self.delays.stop)
-            early, delay = early[near], delay[near]
-            self._add_products(events, early, early + step)
-
     def _add_products(self, events: Events, early: np.ndarray, late: np.ndarray) -> None:
         delay, time = events.time[late] - events.time[early], events.time[late]
         age = self.ages.of_pairs(self.number, time, delay)
         counted = (delay >= self.delays.start) & (time >= self.end) & (age >= 0)
         early, late, delay, age = early[counted], late[counted], delay[counted], age[counted]
-        place = age, self.block[events.pixel[early]], delay - self.delays.start
+        place = age, self.row[events.pixel[early]], delay - self.delays.start
         flat = np.ravel_multi_index(place, self.products.shape)
         products = events.number[early] * events.number[late]
         self.products += np.bincount(flat, products, self.products.size).reshape(self.products.shape)

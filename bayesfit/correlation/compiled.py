@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 try:
-    from numba import njit
+    from numba import njit as njit
 except ImportError:
 
     def njit(**options: Any) -> Any:  # type: ignore[no-redef]
@@ -199,45 +199,3 @@ def order_by_pixel(pixel: np.ndarray, pixels: int) -> np.ndarray:
         order[place[pixel[number]]] = number
         place[pixel[number]] += 1
     return order
-
-
-@njit(nogil=True, cache=True)
-def advance(
-    last: Any,
-    new: Any,
-    times: tuple[int, int, int, int],
-    block: np.ndarray,
-    products: np.ndarray,
-) -> tuple[Any, Any]:
-    """A step of `sparse.SparseLevel`: the `last` events and `new` ones, each sorted by pixel and time, `times` being
-    the end of the last ones, that of the new ones, and the first delay and that after the last. Adds to `products`
-    (block, delay); returns the events that are last now, and those that are ready for the next level."""
-    before, end, first, stop = times
-    size = last[0].size + new[0].size
-    pixel, time, number = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.float64)
-    kept = np.zeros(size, np.bool_)
-    ready = (np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.float64))
-    i = j = count = 0
-    for place in range(size):
-        old = j == new[0].size or (i < last[0].size and last[0][i] <= new[0][j])
-        if old:
-            pixel[place], time[place], number[place] = last[0][i], last[1][i], last[2][i]
-            i += 1
-        else:
-            pixel[place], time[place], number[place] = new[0][j], new[1][j], new[2][j]
-            j += 1
-            early = place - 1
-            while early >= 0 and pixel[early] == pixel[place] and time[place] - time[early] < stop:
-                delay = time[place] - time[early]
-                if delay >= first:
-                    products[block[pixel[place]], delay - first] += number[place] * number[early]
-                early -= 1
-        kept[place] = time[place] >= end - stop
-        half = time[place] // 2
-        if half >= before // 2 and half < end // 2:
-            if count and ready[0][count - 1] == pixel[place] and ready[1][count - 1] == half:
-                ready[2][count - 1] += number[place]
-            else:
-                ready[0][count], ready[1][count], ready[2][count] = pixel[place], half, number[place]
-                count += 1
-    return (pixel[kept], time[kept], number[kept]), (ready[0][:count], ready[1][:count], ready[2][:count])

@@ -44,7 +44,7 @@ def count_blocks(place: np.ndarray, block: np.ndarray, found: np.ndarray) -> Non
 
 @njit(nogil=True, cache=True)
 def sort_blocks(photons: Any, block: np.ndarray, next_one: np.ndarray, into: Any) -> None:
-    """Put photons (frame, place, number) where the `next_one` of their block belongs, in the order in which they are."""
+    """Put photons (frame, place, number) where the `next_one` of their block belongs, as they come."""
     frame, place, number = photons
     for each in range(place.size):
         where = next_one[block[place[each]]]
@@ -122,8 +122,8 @@ def last_sums(own: Any, level: int, new: int, before: np.ndarray, now: np.ndarra
 
 @njit(nogil=True, cache=True)
 def fill_levels(own: Any, rows: Any, span: Span, few: int) -> None:
-    """Fill the series of all levels from the level `few` on, by new photons; `rows` are the row, where each level begins,
-    and the last sums of each level of before and of now, those of lower levels, too."""
+    """Fill the series of all levels from the level `few` on, by new photons; `rows` are the row, where each level
+    begins, and the last sums of each level of before and of now, those of lower levels, too."""
     row, offsets, before, now = rows
     window = 2 * span[2]
     for level in range(span[3]):
@@ -229,7 +229,7 @@ def pairs_by_photons(own: Any, window: int, first: int, found: np.ndarray) -> No
 
 @njit(nogil=True, cache=True)
 def with_last(own: Any, level: int, new: int, before: np.ndarray, room: Any) -> Any:
-    """Places in the series of a level and numbers of the last sums of before, and of new photons, in `room` for them."""
+    """Places in the series of a level and numbers of the last sums of before and of new photons, in their `room`."""
     count, window = 0, before.size
     for place in range(window):
         if before[place] != 0:
@@ -244,32 +244,52 @@ def with_last(own: Any, level: int, new: int, before: np.ndarray, room: Any) -> 
 
 
 @njit(nogil=True, cache=True)
+def frame_sums(own: Any, row: np.ndarray, last: Any, numbers: Any, found: np.ndarray) -> Any:
+    """Add to `found` sums over pairs of S w' and w S' of a level, by photons where there are any, and else by a row."""
+    level, first, lost = numbers
+    window = last[0].size
+    if own[0].size:
+        total = own[1].sum() - last[0].sum()
+        photons_without_missing(own, lost, (window, first), found[0], found[1])
+    else:
+        total = row[window:].sum()
+        without_missing(row, lost, (window, first), found[0], found[1])
+    with_frames(total, last, (window, first, 2.0**level), found[0], found[1])
+    return total
+
+
+@njit(nogil=True, cache=True)
+def multiply_all(row: np.ndarray, whole: np.ndarray, window: int, first: int, found: np.ndarray) -> None:
+    """Add sums over pairs of S T' + T S' and S S'."""
+    multiply(whole[window:], row, first, found[0])
+    multiply(row[window:], whole, first, found[0])
+    multiply(row[window:], row, first, found[1])
+
+
+@njit(nogil=True, cache=True)
 def bin_sums(own: Any, rows: Any, span: Span, few: int, found: np.ndarray) -> None:
     """Add to `found` (4, delay) what `lag_products.of_means` gives of one block: of its photons up to the level `few`,
-    and of its series from there on. `rows` are the series of the block and of its bin, where each level begins, the
-    last sums of before and of now, and the places and numbers of missing frames of each level."""
-    row, whole, offsets, (before, now), missing = rows
-    window, room = 2 * span[2], (np.empty(own[0].size + 2 * span[2], np.int64), np.empty(own[0].size + 2 * span[2]))
+    and of its series from there on. `rows` are the series of the block and of its bin, this in single precision, too,
+    where each level begins, the last sums of before and of now, and the places and numbers of missing frames of each
+    level."""
+    row, (whole, single), offsets, (before, now), missing = rows
+    window = 2 * span[2]
+    room = np.empty(own[0].size + window, np.int64), np.empty(own[0].size + window)
     for level in range(span[3]):
         _, new, first, place = level_of(span, level)
         low, end = offsets[level], offsets[level] + window + new
-        sums, last = found[:, place : place + window + 1 - first], (before[level], now[level])
-        of_level = slice(missing[2][level], missing[2][level + 1])
-        lost = missing[0][of_level], missing[1][of_level]
+        sums, of_level = found[:, place : place + window + 1 - first], slice(missing[2][level], missing[2][level + 1])
+        numbers = level, first, (missing[0][of_level], missing[1][of_level])
+        photons = room[0][:0], room[1][:0]
         if level < few:
             photons = with_last(own, level, new, before[level], room)
-            total = photons[1].sum() - before[level].sum()
-            photons_without_missing(photons, lost, (window, first), sums[0], sums[1])
-        else:
-            total = row[low + window : end].sum()
-            without_missing(row[low:end], lost, (window, first), sums[0], sums[1])
-        with_frames(total, last, (window, first, 2.0**level), sums[0], sums[1])
+        total = frame_sums(photons, row[low:end], (before[level], now[level]), numbers, sums[:2])
         if whole.size == 0:
             continue
         if level < few:
             bins_by_photons(photons, whole[low:], window, first, sums[2])
             pairs_by_photons(photons, window, first, sums[3])
+        elif (total + before[level].sum()) * whole[low:end].max() < EXACT:
+            multiply_all(row[low:end].astype(np.float32), single[low:end], window, first, sums[2:])
         else:
-            multiply(whole[low + window : end], row[low:end], first, sums[2])
-            multiply(row[low + window : end], whole[low:end], first, sums[2])
-            multiply(row[low + window : end], row[low:end], first, sums[3])
+            multiply_all(row[low:end], whole[low:end], window, first, sums[2:])

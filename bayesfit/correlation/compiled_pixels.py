@@ -1,6 +1,6 @@
 """Products of the photons of single pixels, compiled by Numba.
 
-Photons of a pixel are paired one by one up to the level at which a pixel `starts` to see photons in many sums of frames;
+Photons of a pixel are paired one by one up to the level at which a pixel `starts` to see them in many sums of frames;
 from there on its series is multiplied whole. `span` and `found` are as in `compiled_photons`. Times are relative to
 where new frames begin, which is at a multiple of all sums below a level at which a pixel may start.
 """
@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from bayesfit.correlation.compiled import njit
-from bayesfit.correlation.compiled_photons import EXACT, ROOM, Span, bin_sums, fill_levels, halve, level_of, multiply, scatter
+from bayesfit.correlation.compiled_photons import (
+    EXACT,
+    ROOM,
+    Span,
+    bin_sums,
+    fill_levels,
+    halve,
+    level_of,
+    multiply,
+    scatter,
+)
 
 OFTEN = 4  # from one photon in so many sums on, series are multiplied whole
 WIDE = 32  # numbers, to a multiple of which series are filled up with zeros: those that are multiplied at once
@@ -122,11 +132,11 @@ def room_for(more: int, used: int, keys: np.ndarray, numbers: np.ndarray) -> tup
 
 @njit(nogil=True, cache=True)
 def pixels_of_block(own: Any, places: tuple[int, int, int], settings: Any, sums: Any, carry: Any) -> Any:
-    """Products of the pixels of a block, of its photons sorted by pixel, and where those of each pixel end; `places` are
-    the block, its first pixel and how many it has. Returns what is carried on (key, number), and how much that is."""
+    """Products of the pixels of a block, by its photons sorted by pixel, and where those of each pixel end; `places`
+    are the block, its first pixel and how many it has. Returns what is carried on (key, number), and how much it is."""
     time, number, ends = own
     block, first, count = places
-    span, _, lowest, whole_numbers, last = settings
+    span, lowest, whole_numbers, last = settings
     pairs, image, kept, squares, starts, rows = sums
     pointer, key_before, number_before, size, (keys, numbers, used) = carry
     found, most = np.empty(pairs.shape[1]), 2 * span[2] * span[3]
@@ -161,12 +171,13 @@ def pixels_of_block(own: Any, places: tuple[int, int, int], settings: Any, sums:
 
 @njit(nogil=True, cache=True)
 def correlate_part(blocks: tuple[int, int], photons: Any, layout: Any, settings: Any, sums: Any) -> Any:
-    """All products and sums of some blocks. `photons` (time, place, number) are sorted by block, from `edges` on. Returns
-    what is carried on of each pixel (key, number)."""
+    """All products and sums of some blocks. `photons` (time, place, number) are sorted by block, from `edges` on.
+    Returns what is carried on of each pixel (key, number)."""
     edges, firsts, bins = layout
     span, few, by_frame, offsets, missing, of_pixels = settings
     means, last, last_now, by_pixel, carry = sums
     row, whole = np.zeros(offsets[-1]), np.zeros(offsets[-1] if by_frame else 0)
+    single = np.zeros(whole.size, np.float32)
     longest = 2 * span[2] + span[1] - span[0] + WIDE
     rows = np.empty((2, longest), np.float32), np.empty((2, longest), np.float64)
     keys, numbers, used, of_bin = np.empty(ROOM, np.int32), np.empty(ROOM), 0, -1
@@ -176,12 +187,15 @@ def correlate_part(blocks: tuple[int, int], photons: Any, layout: Any, settings:
             of_bin = bins[0][block]
             first, end = edges[of_bin], edges[bins[1][block]]
             before = last[of_bin : bins[1][block]].sum(axis=0)
-            fill_levels((photons[0][first:end], photons[2][first:end]), (whole, offsets, before, before.copy()), span, 0)
+            fill_levels(
+                (photons[0][first:end], photons[2][first:end]), (whole, offsets, before, before.copy()), span, 0
+            )
+            single[:] = whole
         time, number = photons[0][low:high], photons[2][low:high]
         new = np.searchsorted(time, 0)
         own_new = time[new:], number[new:]
         fill_levels(own_new, (row, offsets, last[block], last_now[block]), span, few)
-        rows_of = row, whole, offsets, (last[block], last_now[block]), missing
+        rows_of = row, (whole, single), offsets, (last[block], last_now[block]), missing
         bin_sums(own_new, rows_of, span, few, means[:, block])
         place, count = firsts[block], firsts[block + 1] - firsts[block]
         own = np.empty(high - low, time.dtype), np.empty(high - low, number.dtype)
@@ -189,5 +203,5 @@ def correlate_part(blocks: tuple[int, int], photons: Any, layout: Any, settings:
         sort_pixels((time, photons[1][low:high], number), place, ends, own)
         state = carry[0], carry[1], carry[2], carry[3], (keys, numbers, used)
         where = block, place, count
-        keys, numbers, used = pixels_of_block((own[0], own[1], ends), where, of_pixels, by_pixel + (rows,), state)
+        keys, numbers, used = pixels_of_block((own[0], own[1], ends), where, of_pixels, (*by_pixel, rows), state)
     return keys[:used], numbers[:used]

@@ -13,6 +13,7 @@ from bayesfit.correlation.lag_products import of_means
 from bayesfit.correlation.levels import Levels
 from bayesfit.correlation.photons import of_frame
 from bayesfit.correlation.products import Products
+from bayesfit.correlation.sparse_compiled import SparseCompiled
 from bayesfit.correlation.states import Arrays, parts, within
 
 AT_A_TIME, MOST_LONGER = 16384, 16  # blocks for which a multiple of the usual frames fits in the cache, and the most
@@ -45,7 +46,7 @@ def up_to(sums: Sums, delays: int) -> Sums:
 class FrameSums:
     """Takes in frames in order, some at a time, and sums them up."""
 
-    def __init__(self, blocks: Blocks, products: Products, per_level: int, by_frame: bool) -> None:
+    def __init__(self, blocks: Blocks, products: Products | SparseCompiled, per_level: int, by_frame: bool) -> None:
         self.products, self.pixels = products, max(int(blocks.pixels.sum()), 1)
         starts = np.flatnonzero(np.diff(np.append(blocks.static, -1), prepend=-1)) if by_frame else None
         longer = min(max(AT_A_TIME // (blocks.pixels.size + 1), 1), MOST_LONGER)
@@ -73,10 +74,15 @@ class FrameSums:
             self.first_spoilt = self.frames + first, self.products.fault(cast(Any, of_frame(chunk, first)))
         self.spoilt += int(unusable.sum())
         whole = good & ~unusable
+        self.intensity.append(np.where(whole, self._take(chunk, whole) / self.pixels, np.nan))
+
+    def _take(self, chunk: Any, whole: Bool[np.ndarray, " frame"]) -> Float[np.ndarray, " frame"]:
+        """Take frames in; the photons in each."""
+        assert not isinstance(self.products, SparseCompiled)
         by_block, image = self.products.take(chunk, whole)
         self.means.take(np.column_stack([by_block, whole]))
         self.photons, self.image = self.photons + by_block.sum(axis=0), self.image + image
-        self.intensity.append(np.where(whole, by_block.sum(axis=1) / self.pixels, np.nan))
+        return by_block.sum(axis=1)
 
     def state(self) -> Arrays:
         """All that is needed to go on from here."""

@@ -13,6 +13,7 @@ from bayesfit.backends.choice import NUMPY, get_backend
 from bayesfit.compute.errors import InputError, SettingsError, nearest
 from bayesfit.compute.journal import Record, begin_stage
 from bayesfit.compute.work import Progress, Report, heeded
+from bayesfit.correlation import compiled
 from bayesfit.correlation.age_sums import AgeDense, AgeSparse, AgeSums
 from bayesfit.correlation.ages import Ages
 from bayesfit.correlation.blocks import Blocks, blocks_of
@@ -23,6 +24,7 @@ from bayesfit.correlation.frames import Frames
 from bayesfit.correlation.jackknife import covariance, g2_of, scatter
 from bayesfit.correlation.lag_products import CHUNK
 from bayesfit.correlation.normalise import WAYS, Normalise, pairs_of
+from bayesfit.correlation.photon_sums import PhotonSums
 from bayesfit.correlation.photons import Chunk, Photons, photons_of, whole_frames
 from bayesfit.correlation.products import few_photons, products_of
 from bayesfit.geometry.bins import Partition
@@ -230,6 +232,8 @@ def _sums(blocks: Blocks, settings: Settings, few: bool) -> FrameSums:
     if (ages := settings.ages) is not None:
         by_age = AgeSparse(blocks, per_level, ages) if few else AgeDense(blocks, per_level, backend, ages)
         return AgeSums(blocks, by_age, per_level, by_frame)
+    if few and compiled.available:
+        return PhotonSums(blocks, per_level, by_frame)
     return FrameSums(blocks, products_of(blocks, per_level, backend, few), per_level, by_frame)
 
 

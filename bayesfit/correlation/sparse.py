@@ -20,8 +20,24 @@ LATEST = 32  # bits that hold any time
 PARTS = 4  # of the detector, whose photons are multiplied side by side
 
 
-class Sparse:
-    """Takes in photons. Products of single pixels are not kept, so that there are no `squares` of them."""
+class PhotonChecks:
+    """Says which photons are no numbers; `block` is that of each pixel, -1 where it is not used."""
+
+    block: Int[np.ndarray, " pixel"]
+
+    def unusable(self, photons: Photons) -> Bool[np.ndarray, " frame"]:
+        """The frames in which a pixel of some block holds no number of photons."""
+        found, bad = np.zeros(photons.frames, bool), np.flatnonzero(_no_number(photons.number))
+        found[photons.frame[bad[self.block[photons.pixel[bad]] >= 0]]] = True
+        return found
+
+    def fault(self, photons: Photons) -> int:
+        """The first used pixel of the photons of a frame that holds no number of photons."""
+        return int(photons.pixel[_no_number(photons.number) & (self.block[photons.pixel] >= 0)].min())
+
+
+class Sparse(PhotonChecks):
+    """Takes in photons. `squares` (block, tau), once it has finished: sums of the squares of each pixel's products."""
 
     squares: np.ndarray | None = None
 
@@ -29,20 +45,11 @@ class Sparse:
         self.blocks, self.per_level = blocks, per_level
         self.block = np.full(blocks.detector, -1)
         self.block[blocks.places] = blocks.of_pixels
+        self.place = np.full(blocks.detector, -1)
+        self.place[blocks.places] = np.arange(blocks.places.size)
         self.edges = np.linspace(0, blocks.detector, PARTS + 1).astype(int)
         self.levels: list[list[SparseLevel]] = [[] for _ in range(PARTS)]
         self.taken, self.pool = 0, ThreadPoolExecutor(os.cpu_count())
-
-    def unusable(self, photons: Photons) -> Bool[np.ndarray, " frame"]:
-        """The frames in which a pixel of some block holds no number of photons."""
-        found = np.zeros(photons.frames, bool)
-        bad = _no_number(photons.number)
-        found[photons.frame[bad & (self.block[photons.pixel] >= 0)]] = True
-        return found
-
-    def fault(self, photons: Photons) -> int:
-        """The first used pixel of the photons of a frame that holds no number of photons."""
-        return int(photons.pixel[_no_number(photons.number) & (self.block[photons.pixel] >= 0)].min())
 
     def take(
         self, photons: Photons, whole: Bool[np.ndarray, " frame"]
@@ -77,7 +84,7 @@ class Sparse:
             number += 1
 
     def _level(self, number: int) -> SparseLevel:
-        return SparseLevel(own_delays(number, self.per_level), self.block, self.blocks.pixels.size)
+        return SparseLevel(own_delays(number, self.per_level), self.place, self.blocks.places.size)
 
     def state(self) -> Arrays:
         """All that is needed to go on from here."""
@@ -92,10 +99,12 @@ class Sparse:
                 levels.append(self._level(number))
                 levels[-1].restore(own)
 
-    def finish(self) -> Float[np.ndarray, "... block tau"]:
+    def finish(self) -> Float[np.ndarray, "block tau"]:
         """The products, when all frames have been taken in."""
         found = [np.concatenate([level.products for level in levels], axis=-1) for levels in self.levels]
-        return np.sum(found, axis=0)
+        by_pixel, starts = np.sum(found, axis=0), self.blocks.starts
+        self.squares = np.add.reduceat(by_pixel**2, starts, axis=0)
+        return np.add.reduceat(by_pixel, starts, axis=0)
 
 
 def _no_number(number: Num[np.ndarray, " event"]) -> Bool[np.ndarray, " event"]:
@@ -136,20 +145,16 @@ class Events(NamedTuple):
 
 
 class SparseLevel:
-    """One level: the last events, the time up to which they were multiplied, and the products so far (block, delay)."""
+    """One level: the last events, the time up to which they were multiplied, and the products so far (row, delay), of
+    which each pixel has a `row`."""
 
-    def __init__(self, delays: range, block: Int[np.ndarray, " pixel"], blocks: int) -> None:
-        self.delays, self.block, self.end = delays, block, 0
-        self.products = np.zeros((blocks, len(delays)))
+    def __init__(self, delays: range, row: Int[np.ndarray, " pixel"], rows: int) -> None:
+        self.delays, self.row, self.end = delays, row, 0
+        self.products = np.zeros((rows, len(delays)))
         self.last = Events(np.zeros(0, int), np.zeros(0, int), np.zeros(0))
 
     def take(self, new: Events, end: int) -> Events:
         """Take events in, up to the time `end`; give back those that are ready for the next level."""
-        if compiled.available:
-            times = self.end, end, self.delays.start, self.delays.stop
-            last, ready = compiled.advance(tuple(self.last), tuple(new), times, self.block, self.products)
-            self.last, self.end = Events(*last), end
-            return Events(*ready)
         events = self.last.and_(new)
         self._multiply(events)
         ready = (events.time >= self.end // 2 * 2) & (events.time < end // 2 * 2)
@@ -176,9 +181,13 @@ class SparseLevel:
             late = early + step
             delay = events.time[late] - events.time[early]
             near = (events.pixel[late] == events.pixel[early]) & (delay < self.delays.stop)
-            early, late, delay = early[near], late[near], delay[near]
-            counted = (delay >= self.delays.start) & (events.time[late] >= self.end)
-            place = self.block[events.pixel[early]] * len(self.delays) + delay - self.delays.start
-            products = events.number[early] * events.number[late]
-            found = np.bincount(place[counted], products[counted], self.products.size)
-            self.products += found.reshape(self.products.shape)
+            early = early[near]
+            self._add_products(events, early, early + step)
+
+    def _add_products(self, events: Events, early: Int[np.ndarray, " pair"], late: Int[np.ndarray, " pair"]) -> None:
+        """Add the products of pairs, those at delays of this level that are new."""
+        delay = events.time[late] - events.time[early]
+        counted = (delay >= self.delays.start) & (events.time[late] >= self.end)
+        early, late = early[counted], late[counted]
+        place = self.row[events.pixel[early]], delay[counted] - self.delays.start
+        np.add.at(self.products, place, events.number[early] * events.number[late])
