@@ -32,9 +32,9 @@ class SparseCompiled(PhotonChecks):
 
     `pairs` and `squares` (block, tau), these only in the end, are sums over the pixels of each block, and `means` (4,
     block + 1, tau) as `lag_products.of_means` has them, with frames as the last block; `last` (block + 1, level,
-    number) are the last sums of each level. Of each pixel, `starts` is the level from which on its series is multiplied whole,
-    and `keys` and `numbers` the last sums of those levels, up to where `pointer` says; `products` (pixel, tau) are kept
-    once some were multiplied before others came."""
+    number) are the last sums of each level. Of each pixel, `starts` is the level from which on its series is multiplied
+    whole, and `keys` and `numbers` the last sums of those levels, up to where `pointer` says; `products` (pixel, tau)
+    are kept once some were multiplied before others came."""
 
     def __init__(self, blocks: Blocks, per_level: int, by_frame: bool) -> None:
         pixels, count, window = blocks.places.size, blocks.pixels.size, 2 * per_level
