@@ -243,16 +243,31 @@ def with_last(own: Any, level: int, new: int, before: np.ndarray, room: Any) -> 
     return room[0][:count], room[1][:count]
 
 
+@njit(nogil=True, cache=True, fastmath={"reassoc"})
+def sum_of(row: np.ndarray) -> float:
+    """The sum of a row, in any order."""
+    total = 0.0
+    for number in row:
+        total += number
+    return total
+
+
+@njit(nogil=True, cache=True)
+def largest(row: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """The largest number of each level of a series."""
+    return np.array([row[offsets[level] : offsets[level + 1]].max() for level in range(offsets.size - 1)])
+
+
 @njit(nogil=True, cache=True)
 def frame_sums(own: Any, row: np.ndarray, last: Any, numbers: Any, found: np.ndarray) -> Any:
     """Add to `found` sums over pairs of S w' and w S' of a level, by photons where there are any, and else by a row."""
     level, first, lost = numbers
     window = last[0].size
     if own[0].size:
-        total = own[1].sum() - last[0].sum()
+        total = sum_of(own[1]) - sum_of(last[0])
         photons_without_missing(own, lost, (window, first), found[0], found[1])
     else:
-        total = row[window:].sum()
+        total = sum_of(row[window:])
         without_missing(row, lost, (window, first), found[0], found[1])
     with_frames(total, last, (window, first, 2.0**level), found[0], found[1])
     return total
@@ -270,9 +285,9 @@ def multiply_all(row: np.ndarray, whole: np.ndarray, window: int, first: int, fo
 def bin_sums(own: Any, rows: Any, span: Span, few: int, found: np.ndarray) -> None:
     """Add to `found` (4, delay) what `lag_products.of_means` gives of one block: of its photons up to the level `few`,
     and of its series from there on. `rows` are the series of the block and of its bin, this in single precision, too,
-    where each level begins, the last sums of before and of now, and the places and numbers of missing frames of each
-    level."""
-    row, (whole, single), offsets, (before, now), missing = rows
+    with the largest number of each level, where each level begins, the last sums of before and of now, and the places
+    and numbers of missing frames of each level."""
+    row, (whole, single, most), offsets, (before, now), missing = rows
     window = 2 * span[2]
     room = np.empty(own[0].size + window, np.int64), np.empty(own[0].size + window)
     for level in range(span[3]):
@@ -289,7 +304,7 @@ def bin_sums(own: Any, rows: Any, span: Span, few: int, found: np.ndarray) -> No
         if level < few:
             bins_by_photons(photons, whole[low:], window, first, sums[2])
             pairs_by_photons(photons, window, first, sums[3])
-        elif (total + before[level].sum()) * whole[low:end].max() < EXACT:
+        elif (total + before[level].sum()) * most[level] < EXACT:
             multiply_all(row[low:end].astype(np.float32), single[low:end], window, first, sums[2:])
         else:
             multiply_all(row[low:end], whole[low:end], window, first, sums[2:])

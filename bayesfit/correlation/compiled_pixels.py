@@ -19,12 +19,13 @@ from bayesfit.correlation.compiled_photons import (
     bin_sums,
     fill_levels,
     halve,
+    largest,
     level_of,
     multiply,
     scatter,
 )
 
-OFTEN = 4  # from one photon in so many sums on, series are multiplied whole
+OFTEN = 6  # from one photon in so many sums on, series are multiplied whole
 WIDE = 32  # numbers, to a multiple of which series are filled up with zeros: those that are multiplied at once
 
 
@@ -177,7 +178,7 @@ def correlate_part(blocks: tuple[int, int], photons: Any, layout: Any, settings:
     span, few, by_frame, offsets, missing, of_pixels = settings
     means, last, last_now, by_pixel, carry = sums
     row, whole = np.zeros(offsets[-1]), np.zeros(offsets[-1] if by_frame else 0)
-    single = np.zeros(whole.size, np.float32)
+    single, most = np.zeros(whole.size, np.float32), np.zeros(0)
     longest = 2 * span[2] + span[1] - span[0] + WIDE
     rows = np.empty((2, longest), np.float32), np.empty((2, longest), np.float64)
     keys, numbers, used, of_bin = np.empty(ROOM, np.int32), np.empty(ROOM), 0, -1
@@ -191,11 +192,12 @@ def correlate_part(blocks: tuple[int, int], photons: Any, layout: Any, settings:
                 (photons[0][first:end], photons[2][first:end]), (whole, offsets, before, before.copy()), span, 0
             )
             single[:] = whole
+            most = largest(whole, offsets)
         time, number = photons[0][low:high], photons[2][low:high]
         new = np.searchsorted(time, 0)
         own_new = time[new:], number[new:]
         fill_levels(own_new, (row, offsets, last[block], last_now[block]), span, few)
-        rows_of = row, (whole, single), offsets, (last[block], last_now[block]), missing
+        rows_of = row, (whole, single, most), offsets, (last[block], last_now[block]), missing
         bin_sums(own_new, rows_of, span, few, means[:, block])
         place, count = firsts[block], firsts[block + 1] - firsts[block]
         own = np.empty(high - low, time.dtype), np.empty(high - low, number.dtype)

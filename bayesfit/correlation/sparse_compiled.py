@@ -23,7 +23,7 @@ PHOTONS, PER_PIXEL, FRAMES = 2**22, 8, 2**17  # that wait until they are multipl
 LATEST = 10  # the level from which on every pixel's series is multiplied whole
 ALIGNED = 2**LATEST  # frames that are multiplied at a time, or a multiple
 TASKS = 8  # for each core, so that none waits long for another
-SELDOM = 8  # photons of a block are multiplied one by one where one in so many sums has any
+SELDOM = 4  # photons of a block are multiplied one by one where one in so many sums has any
 KEPT = "pairs", "squares", "means", "last", "image", "products", "starts", "pointer", "keys", "numbers"
 
 
@@ -131,7 +131,8 @@ class SparseCompiled(PhotonChecks):
         sum lacks, and where each level begins."""
         window, row, before = 2 * self.per_level, np.zeros(offsets[-1]), self.last[-1]
         whole = np.flatnonzero(self.waiting.whole[: span[1] - span[0]]).astype(np.int32)
-        frames, none = (whole, np.ones(whole.size, self.waiting.precision)), (np.empty(0), np.empty(0, np.float32))
+        frames = whole, np.ones(whole.size, self.waiting.precision)
+        none = np.empty(0), np.empty(0, np.float32), np.empty(0)
         compiled_photons.fill_levels(frames, (row, offsets, before, now), span, 0)
         series = [row[low : high - window] for low, high in itertools.pairwise(offsets)]
         places = [np.flatnonzero(each != 2.0**level) for level, each in enumerate(series)]
