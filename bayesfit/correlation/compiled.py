@@ -78,13 +78,10 @@ def sum_series(own: np.ndarray, block: np.ndarray, by_block: np.ndarray, by_pixe
 
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _multiply(series: np.ndarray, last: np.ndarray, first: int, products: np.ndarray) -> None:
-    """Products of new numbers of one pixel with earlier ones, from the delay `first` on. In `series` they follow room
-    for the `last` ones, which are put there, and are those of now afterwards."""
-    window, new = last.size, series.size - last.size
-    series[:window] = last
-    late = series[window:]
-    done = products.size // 4 * 4
+def multiply(late: np.ndarray, series: np.ndarray, first: int, found: np.ndarray) -> None:
+    """Products of `late` numbers, the last ones of their series, with earlier ones of a series as long as theirs."""
+    window, new = series.size - late.size, late.size
+    done = found.size // 4 * 4
     for place in range(0, done, 4):
         start = window - first - place
         one, two = series[start : start + new], series[start - 1 : start - 1 + new]
@@ -95,17 +92,25 @@ def _multiply(series: np.ndarray, last: np.ndarray, first: int, products: np.nda
             of_two += late[time] * two[time]
             of_three += late[time] * three[time]
             of_four += late[time] * four[time]
-        products[place] += of_one
-        products[place + 1] += of_two
-        products[place + 2] += of_three
-        products[place + 3] += of_four
-    for place in range(done, products.size):
+        found[place] += of_one
+        found[place + 1] += of_two
+        found[place + 2] += of_three
+        found[place + 3] += of_four
+    for place in range(done, found.size):
         early = series[window - first - place : window - first - place + new]
         total = series.dtype.type(0)
         for time in range(new):
             total += late[time] * early[time]
-        products[place] += total
-    last[:] = series[new:]
+        found[place] += total
+
+
+@njit(nogil=True, cache=True)
+def _multiply(series: np.ndarray, last: np.ndarray, first: int, products: np.ndarray) -> None:
+    """Products of new numbers of one pixel with earlier ones, from the delay `first` on. In `series` they follow room
+    for the `last` ones, which are put there, and are those of now afterwards."""
+    series[: last.size] = last
+    multiply(series[last.size :], series, first, products)
+    last[:] = series[series.size - last.size :]
 
 
 @njit(nogil=True, cache=True)

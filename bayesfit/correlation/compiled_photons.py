@@ -1,5 +1,4 @@
-"""What takes the time where few pixels see photons, compiled by Numba: photons sorted by block, their products, and
-the sums over blocks.
+"""What takes the time where few pixels see photons, compiled by Numba: series of sums over blocks.
 
 A series has room for the last `window` numbers of before, then new ones, at every level; `offsets` say where each level
 begins. `span` is where in time new frames begin and end, the delays of a level, and how many levels there are. Delays
@@ -12,71 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from bayesfit.correlation.compiled import njit
+from bayesfit.correlation.compiled import multiply, njit
 
 ROOM = 4096  # numbers that are kept of a part, at first
 EXACT = 2.0**24  # whole numbers below are exact in single precision
 Span = tuple[int, int, int, int]
-
-
-@njit(nogil=True, cache=True)
-def select(photons: Any, place_of: np.ndarray, whole: np.ndarray, room: Any, by_frame: np.ndarray) -> int:
-    """Put the photons (frame, pixel, number) of used pixels in whole frames into `room` (frame, place, number), the
-    first frame of which has a number; how many they are. Adds to `by_frame` the sum over each frame."""
-    frame, pixel, number = photons
-    frames, places, numbers, first = room
-    count = 0
-    for each in range(frame.size):
-        place = place_of[pixel[each]]
-        if place >= 0 and whole[frame[each]] and number[each] > 0:
-            frames[count], places[count], numbers[count] = frame[each] + first, place, number[each]
-            by_frame[frame[each]] += number[each]
-            count += 1
-    return count
-
-
-@njit(nogil=True, cache=True)
-def count_blocks(place: np.ndarray, block: np.ndarray, found: np.ndarray) -> None:
-    """Count the photons of each block."""
-    for each in place:
-        found[block[each]] += 1
-
-
-@njit(nogil=True, cache=True)
-def sort_blocks(photons: Any, block: np.ndarray, next_one: np.ndarray, into: Any) -> None:
-    """Put photons (frame, place, number) where the `next_one` of their block belongs, as they come."""
-    frame, place, number = photons
-    for each in range(place.size):
-        where = next_one[block[place[each]]]
-        next_one[block[place[each]]] = where + 1
-        into[0][where], into[1][where], into[2][where] = frame[each], place[each], number[each]
-
-
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def multiply(late: np.ndarray, series: np.ndarray, first: int, found: np.ndarray) -> None:
-    """Products of `late` numbers, the last ones of their series, with earlier ones of a series as long as theirs."""
-    window, new = series.size - late.size, late.size
-    done = found.size // 4 * 4
-    for place in range(0, done, 4):
-        start = window - first - place
-        one, two = series[start : start + new], series[start - 1 : start - 1 + new]
-        three, four = series[start - 2 : start - 2 + new], series[start - 3 : start - 3 + new]
-        of_one = of_two = of_three = of_four = series.dtype.type(0)
-        for time in range(new):
-            of_one += late[time] * one[time]
-            of_two += late[time] * two[time]
-            of_three += late[time] * three[time]
-            of_four += late[time] * four[time]
-        found[place] += of_one
-        found[place + 1] += of_two
-        found[place + 2] += of_three
-        found[place + 3] += of_four
-    for place in range(done, found.size):
-        early = series[window - first - place : window - first - place + new]
-        total = series.dtype.type(0)
-        for time in range(new):
-            total += late[time] * early[time]
-        found[place] += total
 
 
 @njit(nogil=True, cache=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesfit.correlation.compiled import njit
+from bayesfit.correlation.compiled import multiply, njit
 from bayesfit.correlation.compiled_photons import (
     EXACT,
     ROOM,
@@ -21,9 +21,9 @@ from bayesfit.correlation.compiled_photons import (
     halve,
     largest,
     level_of,
-    multiply,
     scatter,
 )
+from bayesfit.correlation.compiled_sorting import sort_pixels
 
 OFTEN = 6  # from one photon in so many sums on, series are multiplied whole
 WIDE = 32  # numbers, to a multiple of which series are filled up with zeros: those that are multiplied at once
@@ -102,23 +102,6 @@ def single_pixel(own: Any, carried: Any, span: Span, start: tuple[int, int, np.n
     if whole_numbers and total * (total + before) < EXACT:
         return whole_series(own, carried, span, start[:2], (single, found, keys, numbers))
     return whole_series(own, carried, span, start[:2], (double, found, keys, numbers))
-
-
-@njit(nogil=True, cache=True)
-def sort_pixels(photons: Any, first: int, ends: np.ndarray, into: Any) -> None:
-    """Sort the photons of a block (time, place, number) by pixel, the first of which is at this place; `ends` (pixel,)
-    is where those of each pixel end."""
-    time, place, number = photons
-    ends[:] = 0
-    for each in place:
-        if each - first + 1 < ends.size:
-            ends[each - first + 1] += 1
-    for each in range(1, ends.size):
-        ends[each] += ends[each - 1]
-    for each in range(time.size):
-        where = ends[place[each] - first]
-        ends[place[each] - first] = where + 1
-        into[0][where], into[1][where] = time[each], number[each]
 
 
 @njit(nogil=True, cache=True)

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bayesfit.correlation import compiled_photons
+from bayesfit.correlation import compiled_sorting
 from bayesfit.correlation.blocks import Blocks
 from bayesfit.correlation.lag_products import EXACT
 from bayesfit.correlation.photons import Photons
@@ -47,7 +47,7 @@ class Waiting:
         small = integer and int(number.max(initial=0)) < EXACT
         room = tuple(np.empty(number.size, kind) for kind in (np.int32, np.int32, np.float32 if small else np.float64))
         given = tuple(np.ascontiguousarray(each) for each in photons[1:])
-        count = compiled_photons.select(given, self.place, whole, (*room, self.whole.size), by_frame)
+        count = compiled_sorting.select(given, self.place, whole, (*room, self.whole.size), by_frame)
         self.pieces.append(tuple(each[:count] for each in room))
         self.whole = np.append(self.whole, whole)
         return by_frame
@@ -57,14 +57,14 @@ class Waiting:
         precision, cuts = self.precision, (np.searchsorted(piece[0], frames) for piece in self.pieces)
         pieces = [tuple(each[:cut] for each in piece) for piece, cut in zip(self.pieces, cuts, strict=True)]
         counts = np.zeros((len(pieces), self.blocks), np.int64)
-        list(pool.map(lambda piece, own: compiled_photons.count_blocks(piece[1], self.block, own), pieces, counts))
+        list(pool.map(lambda piece, own: compiled_sorting.count_blocks(piece[1], self.block, own), pieces, counts))
         edges = np.append(0, np.cumsum(counts.sum(axis=0)))
         places = edges[:-1] + np.cumsum(counts, axis=0) - counts
         into = tuple(np.empty(edges[-1], kind) for kind in (np.int32, np.int32, precision))
 
         def sort(piece: Piece, place: np.ndarray) -> None:
             frame, pixel, number = piece
-            compiled_photons.sort_blocks((frame, pixel, number.astype(precision, copy=False)), self.block, place, into)
+            compiled_sorting.sort_blocks((frame, pixel, number.astype(precision, copy=False)), self.block, place, into)
 
         list(pool.map(sort, pieces, places))
         return into, edges
