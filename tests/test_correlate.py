@@ -30,7 +30,7 @@ from bayesfit.correlation.dense import Dense
 from bayesfit.correlation.dense_compiled import DenseCompiled
 from bayesfit.correlation.frame_sums import FrameSums, up_to
 from bayesfit.correlation.frames import frames_of
-from bayesfit.correlation.jackknife import FEWEST
+from bayesfit.correlation.blocks import FEWEST
 from bayesfit.correlation.levels import Levels
 from bayesfit.correlation.multitau import Masks, Settings, multitau
 from bayesfit.correlation.photon_sums import PhotonSums

@@ -109,7 +109,7 @@ class AgeSums(FrameSums):
 
     def __init__(self, blocks: Blocks, products: AgeDense | AgeSparse, per_level: int, by_frame: bool) -> None:
         super().__init__(blocks, products, per_level, by_frame)
-        self.blocks = blocks
+        self.blocks, self.by_time = blocks, None
         self.means = self.by_age = AgeMeans(products.ages, per_level, blocks, by_frame)
 
     def of_slices(self) -> list[Sums]:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from bayesfit.geometry.bins import Partition
 
-WANTED = 32  # blocks of a dynamic bin
+WANTED, FEWEST = 32, 8  # blocks of a dynamic bin, and how many a covariance needs
 BITS = 20  # of a row or a column
 
 
@@ -38,6 +38,11 @@ class Blocks(NamedTuple):
     def of_pixels(self) -> Int[np.ndarray, " pixel"]:
         """The block of each used pixel."""
         return np.repeat(np.arange(self.pixels.size), self.pixels)
+
+    def bins_of_few(self) -> Int[np.ndarray, " bin"]:
+        """The dynamic bins that have too few blocks for a covariance, but some."""
+        count = np.bincount(self.dynamic, minlength=self.bins[1])
+        return np.flatnonzero((count > 0) & (count < FEWEST))
 
     def by_static(self, numbers: Float[np.ndarray, "block ..."]) -> Float[np.ndarray, "static ..."]:
         """Sums over the blocks of each static bin."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from bayesfit.correlation.blocks import Blocks
-from bayesfit.correlation.normalise import Pairs
-
-FEWEST = 8  # blocks of which a covariance is made
+from bayesfit.correlation.blocks import FEWEST, Blocks
+from bayesfit.correlation.normalise import Normalise, Pairs, expected_without
+from bayesfit.correlation.time_blocks import ByTime
 
 
 def g2_of(pairs: Pairs) -> Float[np.ndarray, "bin tau"]:
@@ -30,6 +29,30 @@ def covariance(pairs: Pairs, blocks: Blocks) -> Float[np.ndarray, "bin tau delay
         off = (pseudo - np.sum(pseudo / share, axis=0)) / np.sqrt((share - 1) * own.sum())
         found[place] = off.T @ off
     return found
+
+
+def covariance_by_time(sums: ByTime, normalise: Normalise) -> tuple[Float[np.ndarray, "bin tau delay"], float]:
+    """The same over blocks of time, of the bins that `sums` are of, and how many blocks there are: those that hold pairs
+    at the delay in the middle of the list. NaN for fewer than `FEWEST`.
+
+    A block has a weight of its own at each delay, the pairs of frames whose late one it holds, and takes no part where
+    that is 0, since a delay's first pairs come late. A pair's early frame may be in a block before: the longer a delay is
+    compared with a block, the more pairs of different blocks have frames in common, and the smaller is what is found.
+    """
+    total, part = sums.weights.sum(axis=0), sums.weights > 0
+    count = part.sum(axis=0)
+    found = np.full((sums.bins.size, total.size, total.size), np.nan)
+    if np.median(count) < FEWEST or count.min() < 2:
+        return found, float(np.median(count))
+    share = (total / np.where(part, sums.weights, np.inf))[:, None]
+    seen = sums.pairs.sum(axis=0)
+    g2 = _ratio(seen, expected_without(sums, normalise, None))
+    without = [_ratio(seen - own, expected_without(sums, normalise, n)) for n, own in enumerate(sums.pairs)]
+    pseudo = np.where(part[:, None], share * g2 - (share - 1) * np.stack(without), 0)
+    center = np.sum(pseudo * sums.weights[:, None] / total, axis=0)
+    scale = np.where(part[:, None], (share - 1) * count, np.inf)
+    off = (pseudo - center) / np.sqrt(scale)
+    return np.einsum("nbt,nbs->bts", off, off), float(np.median(count))
 
 
 def scatter(

@@ -21,7 +21,7 @@ from bayesfit.correlation.delays import delays
 from bayesfit.correlation.dense import no_photons
 from bayesfit.correlation.frame_sums import FrameSums, Sums, up_to
 from bayesfit.correlation.frames import Frames
-from bayesfit.correlation.jackknife import covariance, g2_of, scatter
+from bayesfit.correlation.jackknife import covariance, covariance_by_time, g2_of, scatter
 from bayesfit.correlation.lag_products import CHUNK
 from bayesfit.correlation.normalise import WAYS, Normalise, pairs_of
 from bayesfit.correlation.photon_sums import PhotonSums
@@ -260,6 +260,9 @@ def correlated(found: Summed, sums: Sums, settings: Settings) -> Correlated:
     sums = up_to(sums, lags.size)
     pairs = pairs_of(sums, blocks, settings.normalise)
     pixels = blocks.by_dynamic(blocks.pixels.astype(float))
+    cov, samples = covariance(pairs, blocks), blocks.by_dynamic(np.ones(blocks.pixels.size))
+    if sums.by_time is not None:
+        cov[sums.by_time.bins], samples[sums.by_time.bins] = covariance_by_time(sums.by_time, settings.normalise)
     of_static = blocks.by_static(sums.photons) ** 2 / np.maximum(blocks.by_static(blocks.pixels.astype(float)), 1)
     return Correlated(
         partition=_of_used(partition, blocks),
@@ -267,8 +270,8 @@ def correlated(found: Summed, sums: Sums, settings: Settings) -> Correlated:
         lags=lags,
         summed=m,
         g2=g2_of(pairs),
-        cov=covariance(pairs, blocks),
-        cov_samples=blocks.by_dynamic(np.ones(blocks.pixels.size)),
+        cov=cov,
+        cov_samples=samples,
         seen=pairs.seen,
         expected=pairs.expected,
         counts=np.sqrt(blocks.over_static(of_static) / np.maximum(pixels, 1)) / sums.frames,

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from bayesfit.correlation.blocks import Blocks
 from bayesfit.correlation.frame_sums import Sums
+from bayesfit.correlation.time_blocks import ByTime
 
 Normalise = Literal["symmetric", "frame", "baseline"]
 WAYS: tuple[Normalise, ...] = ("symmetric", "frame", "baseline")
@@ -65,6 +66,23 @@ def _baseline(sums: Sums, blocks: Blocks, size: np.ndarray) -> tuple[np.ndarray,
     mean = blocks.by_static(by_block)
     own, left = blocks.static, size[blocks.static] - blocks.pixels[:, None]
     return _ratio(mean**2 * sums.weights, size), _ratio((mean[own] - by_block) ** 2 * sums.weights, left)
+
+
+def expected_without(sums: ByTime, normalise: Normalise, block: int | None) -> Float[np.ndarray, "bin tau"]:
+    """Pairs expected in the bins of `sums` without a block of time, or of all times."""
+    own = slice(0, 0) if block is None else slice(block, block + 1)
+    early, late, both = sums.means.sum(axis=1) - sums.means[:, own].sum(axis=1)
+    weights, size = sums.weights.sum(axis=0) - sums.weights[own].sum(axis=0), sums.size[:, None]
+    if normalise == "symmetric":
+        of_static = _ratio(early * late, size * weights)
+    elif normalise == "frame":
+        of_static = both / size
+    else:
+        photons, frames = (each.sum(axis=0) - each[own].sum(axis=0) for each in (sums.photons, sums.frames))
+        of_static = (photons / max(float(frames), 1))[:, None] ** 2 * weights / size
+    found = np.zeros((sums.bins.size, weights.size))
+    np.add.at(found, sums.of_static, of_static)
+    return found
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:

@@ -29,4 +29,4 @@ class PhotonSums(FrameSums):
         image, photons = np.zeros(self.blocks.detector), np.add.reduceat(made.image, self.blocks.starts)
         image[self.blocks.places] = made.image
         means, weights = made.means[:, :-1], made.means[0, -1]
-        return Sums(pairs, means, weights, frames, photons, image, intensity, made.squares)
+        return self._with_time(Sums(pairs, means, weights, frames, photons, image, intensity, made.squares))
