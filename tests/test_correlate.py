@@ -25,12 +25,11 @@ from bayesfit.correlation import frames as frames_module
 from bayesfit.correlation import lag_products, sparse_compiled
 from bayesfit.correlation import products as products_module
 from bayesfit.correlation.aps_files import PLACED, save_correlated
-from bayesfit.correlation.blocks import blocks_of
+from bayesfit.correlation.blocks import FEWEST, blocks_of
 from bayesfit.correlation.dense import Dense
 from bayesfit.correlation.dense_compiled import DenseCompiled
 from bayesfit.correlation.frame_sums import FrameSums, up_to
 from bayesfit.correlation.frames import frames_of
-from bayesfit.correlation.blocks import FEWEST
 from bayesfit.correlation.levels import Levels
 from bayesfit.correlation.multitau import Masks, Settings, multitau
 from bayesfit.correlation.photon_sums import PhotonSums

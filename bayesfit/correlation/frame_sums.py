@@ -15,7 +15,7 @@ from bayesfit.correlation.photons import of_frame
 from bayesfit.correlation.products import Products
 from bayesfit.correlation.sparse_compiled import SparseCompiled
 from bayesfit.correlation.states import Arrays, parts, within
-from bayesfit.correlation.time_blocks import ByTime, TimeSums
+from bayesfit.correlation.time_blocks import BY_DELAY, ByTime, TimeSums
 
 AT_A_TIME, MOST_LONGER = 16384, 16  # blocks for which a multiple of the usual frames fits in the cache, and the most
 
@@ -44,7 +44,7 @@ def up_to(sums: Sums, delays: int) -> Sums:
     squares = None if sums.squares is None else sums.squares[:, :delays]
     pairs, means, weights = sums.pairs[:, :delays], sums.means[..., :delays], sums.weights[:delays]
     if (by_time := sums.by_time) is not None:
-        cut = {name: getattr(by_time, name)[..., :delays] for name in ("pairs", "means", "weights")}
+        cut = {name: getattr(by_time, name)[..., :delays] for name in BY_DELAY}
         sums = sums._replace(by_time=by_time._replace(**cut))
     return sums._replace(pairs=pairs, means=means, weights=weights, squares=squares)
 

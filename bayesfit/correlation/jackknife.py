@@ -32,12 +32,12 @@ def covariance(pairs: Pairs, blocks: Blocks) -> Float[np.ndarray, "bin tau delay
 
 
 def covariance_by_time(sums: ByTime, normalise: Normalise) -> tuple[Float[np.ndarray, "bin tau delay"], float]:
-    """The same over blocks of time, of the bins that `sums` are of, and how many blocks there are: those that hold pairs
-    at the delay in the middle of the list. NaN for fewer than `FEWEST`.
+    """The same over blocks of time, of the bins that `sums` are of, and how many blocks there are: those that hold
+    pairs at the delay in the middle of the list. NaN for fewer than `FEWEST`.
 
     A block has a weight of its own at each delay, the pairs of frames whose late one it holds, and takes no part where
-    that is 0, since a delay's first pairs come late. A pair's early frame may be in a block before: the longer a delay is
-    compared with a block, the more pairs of different blocks have frames in common, and the smaller is what is found.
+    that is 0, since a delay's first pairs come late. The early frames may be in blocks before, so that pairs of
+    different blocks have frames in common.
     """
     total, part = sums.weights.sum(axis=0), sums.weights > 0
     count = part.sum(axis=0)

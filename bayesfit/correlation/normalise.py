@@ -69,17 +69,24 @@ def _baseline(sums: Sums, blocks: Blocks, size: np.ndarray) -> tuple[np.ndarray,
 
 
 def expected_without(sums: ByTime, normalise: Normalise, block: int | None) -> Float[np.ndarray, "bin tau"]:
-    """Pairs expected in the bins of `sums` without a block of time, or of all times."""
+    """Pairs expected in the bins of `sums` without a block of time, or of all times.
+
+    With "baseline", what seen pairs have in common with the means of their frames cancels only where both are left out
+    with the same pairs, as with "symmetric"; what the means of early and late frames have not in common with that of
+    all frames is left out frame by frame.
+    """
     own = slice(0, 0) if block is None else slice(block, block + 1)
-    early, late, both = sums.means.sum(axis=1) - sums.means[:, own].sum(axis=1)
-    weights, size = sums.weights.sum(axis=0) - sums.weights[own].sum(axis=0), sums.size[:, None]
-    if normalise == "symmetric":
-        of_static = _ratio(early * late, size * weights)
-    elif normalise == "frame":
-        of_static = both / size
-    else:
-        photons, frames = (each.sum(axis=0) - each[own].sum(axis=0) for each in (sums.photons, sums.frames))
-        of_static = (photons / max(float(frames), 1))[:, None] ** 2 * weights / size
+
+    def left(numbers: np.ndarray) -> np.ndarray:
+        return numbers.sum(axis=0) - numbers[own].sum(axis=0)
+
+    early, late, both = (left(each) for each in sums.means)
+    weights, size = left(sums.weights), sums.size[:, None]
+    of_static = both / size if normalise == "frame" else _ratio(early * late, size * weights)
+    if normalise == "baseline":
+        means = _ratio(left(sums.early), left(sums.early_weights)), _ratio(late, weights)
+        overall = left(sums.photons) / max(float(left(sums.frames)), 1)
+        of_static = of_static * _ratio(overall[:, None] ** 2, means[0] * means[1])
     found = np.zeros((sums.bins.size, weights.size))
     np.add.at(found, sums.of_static, of_static)
     return found
