@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesfit.correlation.compiled import multiply, njit
+from bayesfit.correlation.compiled import halve, multiply, njit, sum_of
 
 ROOM = 4096  # numbers that are kept of a part, at first
 EXACT = 2.0**24  # whole numbers below are exact in single precision
@@ -24,14 +24,6 @@ def level_of(span: Span, level: int) -> tuple[int, int, int, int]:
     begin, end, per_level, _ = span
     first = 1 if level == 0 else per_level + 1
     return begin >> level, (end >> level) - (begin >> level), first, 0 if level == 0 else (level + 1) * per_level
-
-
-@njit(nogil=True, cache=True)
-def halve(below: np.ndarray, before: int, above: np.ndarray) -> None:
-    """Sums of two; `below` are the last two numbers of before and the new ones, and so many there were before."""
-    start = 2 - before % 2
-    for time in range(above.size):
-        above[time] = below[start + 2 * time] + below[start + 2 * time + 1]
 
 
 @njit(nogil=True, cache=True)
@@ -180,15 +172,6 @@ def with_last(own: Any, level: int, new: int, before: np.ndarray, room: Any) -> 
             room[0][count], room[1][count] = place, own[1][each]
             count += 1
     return room[0][:count], room[1][:count]
-
-
-@njit(nogil=True, cache=True, fastmath={"reassoc"})
-def sum_of(row: np.ndarray) -> float:
-    """The sum of a row, in any order."""
-    total = 0.0
-    for number in row:
-        total += number
-    return total
 
 
 @njit(nogil=True, cache=True)

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from bayesfit.correlation.compiled import multiply, njit
+from bayesfit.correlation.compiled import WIDE, halve, multiply, njit
 from bayesfit.correlation.compiled_photons import (
     EXACT,
     ROOM,
     Span,
     bin_sums,
     fill_levels,
-    halve,
     largest,
     level_of,
     scatter,
@@ -26,7 +25,6 @@ from bayesfit.correlation.compiled_photons import (
 from bayesfit.correlation.compiled_sorting import sort_pixels
 
 OFTEN = 6  # from one photon in so many sums on, series are multiplied whole
-WIDE = 32  # numbers, to a multiple of which series are filled up with zeros: those that are multiplied at once
 
 
 @njit(nogil=True, cache=True)

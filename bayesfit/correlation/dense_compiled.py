@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from bayesfit.correlation import compiled
 from bayesfit.correlation.blocks import Blocks
@@ -16,14 +16,14 @@ from bayesfit.correlation.dense import Frames, no_photons, suspects
 from bayesfit.correlation.lag_products import EXACT
 from bayesfit.correlation.states import Arrays
 
-TILE = 512  # pixels, whose numbers in `MOST` frames fit in a core's cache
+TILE = 128  # pixels, of which the frames that a delay spans fit in a core's fastest cache
 SINGLE = 6  # levels that may be in single precision
 
 
 class DenseCompiled:
-    """Takes in frames (frame, pixel), as `dense.Dense` does, in the order of the pixels on the detector: `places`, each
-    of a `block`. `last` (pixel, level, number) are the last numbers of each level, `odd` (pixel, level) those that wait
-    for a second one, and `products` (pixel, tau)."""
+    """Takes in frames (frame, pixel), as `dense.Dense` does, in tiles of pixels that follow each other on the detector:
+    `places`, each of a `block`. `last` (tile, level, number, pixel) are the last frames of each level, and `products`
+    (tile, tau, pixel)."""
 
     squares: np.ndarray | None = None
 
@@ -31,12 +31,12 @@ class DenseCompiled:
         order, pixels = np.argsort(blocks.places, kind="stable"), blocks.places.size
         self.places, self.block = blocks.places[order], blocks.of_pixels[order]
         self.detector, self.blocks, self.per_level = blocks.detector, blocks.pixels.size, per_level
-        self.tiles = [slice(start, start + TILE) for start in range(0, pixels, TILE)]
-        self.of_tile = [np.unique(self.block[tile], return_inverse=True) for tile in self.tiles]
+        self.tiles = [slice(start, min(start + TILE, pixels)) for start in range(0, pixels, TILE)]
+        self.runs = [_runs(self.block[tile]) for tile in self.tiles]
         self.pool = ThreadPoolExecutor(os.cpu_count())
         self.taken, self.largest = 0, 0.0
-        self.last, self.odd = np.zeros((pixels, 0, 2 * per_level)), np.zeros((pixels, 0))
-        self.products = np.zeros((pixels, 0))
+        self.last = np.zeros((len(self.tiles), 0, 2 * per_level, TILE))
+        self.products = np.zeros((len(self.tiles), 0, TILE))
 
     def unusable(self, frames: Frames) -> Bool[np.ndarray, " frame"]:
         """The frames in which a pixel of some block holds no number of photons."""
@@ -56,38 +56,37 @@ class DenseCompiled:
         photons, image = np.zeros((self.blocks, len(frames))), np.zeros(self.detector)
         by_pixel = np.zeros(self.places.size)
         work = partial(self._take, frames, self._precision(frames), by_pixel)
-        for (blocks, _), by_block in zip(self.of_tile, self.pool.map(work, range(len(self.tiles))), strict=True):
-            photons[blocks] += by_block
+        for (blocks, *_), by_block in zip(self.runs, self.pool.map(work, range(len(self.tiles))), strict=True):
+            photons[blocks] += by_block.T
         image[self.places] = by_pixel
         self.taken += len(frames)
         return photons.T, image
 
     def finish(self) -> Float[np.ndarray, "block tau"]:
         """The products, when all frames have been taken in."""
-        self.squares = self._over_blocks(self.products**2)
-        return self._over_blocks(self.products)
-
-    def _over_blocks(self, numbers: Float[np.ndarray, "pixel tau"]) -> Float[np.ndarray, "block tau"]:
-        return np.stack([np.bincount(self.block, each, self.blocks) for each in numbers.T], axis=1)
+        found, self.squares = np.zeros((2, self.blocks, self.products.shape[1]))
+        for tile, products in zip(self.tiles, self.products, strict=True):
+            compiled.over_blocks(products, self.block[tile], found, self.squares)
+        return found
 
     def state(self) -> Arrays:
         """All that is needed to go on from here."""
         numbers = {"taken": np.array(self.taken), "largest": np.array(self.largest)}
-        return numbers | {"last": self.last, "odd": self.odd, "products": self.products}
+        return numbers | {"last": self.last, "products": self.products}
 
     def restore(self, state: Arrays) -> None:
         """Go on from there."""
         self.taken, self.largest = int(state["taken"]), float(state["largest"])
-        self.last, self.odd, self.products = state["last"], state["odd"], state["products"]
+        self.last, self.products = state["last"], state["products"]
 
     def _make_room(self, frames: int) -> None:
         """Room for all levels that so many more frames reach."""
         levels = (self.taken + frames).bit_length()
-        more = levels - self.odd.shape[1]
+        more = levels - self.last.shape[1]
         delays = sum(len(own_delays(level, self.per_level)) for level in range(levels)) - self.products.shape[1]
         if more > 0:
-            self.last, self.odd = np.pad(self.last, ((0, 0), (0, more), (0, 0))), np.pad(self.odd, ((0, 0), (0, more)))
-            self.products = np.pad(self.products, ((0, 0), (0, delays)))
+            self.last = np.pad(self.last, ((0, 0), (0, more), (0, 0), (0, 0)))
+            self.products = np.pad(self.products, ((0, 0), (0, delays), (0, 0)))
 
     def _precision(self, frames: Frames) -> type:
         """Single, where all sums of products are whole numbers that it holds exactly."""
@@ -98,12 +97,21 @@ class DenseCompiled:
 
     def _take(self, frames: Frames, precision: type, by_pixel: np.ndarray, number: int) -> np.ndarray:
         """Take the pixels of a tile in; puts their sums over the frames into `by_pixel`, and returns those over the
-        blocks of the tile (block, frame)."""
-        tile, (blocks, block) = self.tiles[number], self.of_tile[number]
-        places, window = self.places[tile], 2 * self.per_level
-        own = np.empty((places.size, window + len(frames)), np.dtype(precision))
-        by_block = np.zeros((blocks.size, len(frames)), np.dtype(precision))
-        compiled.gather_series(frames, places, own[:, window:])
-        compiled.sum_series(own[:, window:], block, by_block, by_pixel[tile])
-        compiled.pass_series(own, self.taken, SINGLE, (self.last[tile], self.odd[tile], self.products[tile]))
+        blocks of the tile (frame, block)."""
+        tile, (blocks, edges, of_runs) = self.tiles[number], self.runs[number]
+        window, count = 2 * self.per_level, len(frames)
+        own = np.zeros((window + count, TILE), np.dtype(precision))
+        total, by_block = np.zeros(tile.stop - tile.start, own.dtype), np.zeros((count, blocks.size), own.dtype)
+        compiled.gather_tile(frames, self.places[tile], own[window:], total)
+        compiled.sum_tile(own[window:], edges, of_runs, by_block)
+        by_pixel[tile] = total
+        compiled.pass_tile(own, self.taken, SINGLE, self.last[number], self.products[number])
         return by_block
+
+
+def _runs(block: Int[np.ndarray, " pixel"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The blocks of the pixels of a tile; where pixels of the same block that follow each other begin, and the last
+    ones end; and the number of the block of each such run."""
+    blocks, number = np.unique(block, return_inverse=True)
+    starts = np.flatnonzero(np.diff(number, prepend=-1))
+    return blocks, np.append(starts, block.size), number[starts]

@@ -75,12 +75,16 @@ def of_means(starts: Int[np.ndarray, " bin"] | None, first: int, window: int) ->
 
 
 def _with_frames(sums: Float[np.ndarray, "frame block"], first: int, window: int) -> Float[np.ndarray, "2 delay block"]:
-    """The first two of what `of_means` gives: where no frame is missing, by what each delay adds and takes away."""
+    """The first two of what `of_means` gives: by what each delay adds and takes away, as if all sums were of as many
+    frames as the most of them, and less what is missing where sums are of fewer."""
     weight, late = sums[:, -1], sums[window:].sum(axis=0)
-    if np.all(weight == weight[0]):
-        early = late + np.cumsum(sums[:window][::-1] - sums[-window:][::-1], axis=0)[first - 1 :]
-        return weight[0] * np.stack([early, np.broadcast_to(late, early.shape)])
-    places = np.arange(window, len(sums)) - np.arange(first, window + 1)[:, None]
-    partner = np.zeros((len(places), len(sums)))
-    np.put_along_axis(partner, places, weight[window:][None, :], axis=1)
-    return np.stack([partner @ sums, weight[places] @ sums[window:]])
+    early = late + np.cumsum(sums[:window][::-1] - sums[-window:][::-1], axis=0)[first - 1 :]
+    most = weight.max()
+    found = most * np.stack([early, np.broadcast_to(late, early.shape)])
+    for place in np.flatnonzero(weight != most):
+        delays = np.arange(first, window + 1)
+        if place >= window:
+            found[0] -= (most - weight[place]) * sums[place - delays]
+        delays = delays[(place + delays >= window) & (place + delays < len(sums))]
+        found[1, delays - first] -= (most - weight[place]) * sums[place + delays]
+    return found
