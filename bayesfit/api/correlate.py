@@ -73,12 +73,12 @@ def correlate(
 
     Returns:
         Curves as `bayesfit.curves` gives them, with `counts`, `pixels` and `frames`, and `pairs_seen`,
-        `pairs_expected` and `g2_scatter` (q_bin, tau), the standard deviation over the pixels of a bin of their own g2,
-        NaN where few pixels see photons, which are then not kept apart; and `g2_cov` (q_bin, tau, tau_other), the
-        covariance of g2 between delays by a jackknife over blocks of pixels, `cov_samples` of them, whose diagonal is
-        `g2_err` squared; NaN for bins of fewer than 8 pixels. With `two_time`, the same with a first dimension `age`,
-        and with `usable` (age, tau), the delays that are of the age of their slice; `bayesfit.age_slices` makes curves
-        of it.
+        `pairs_expected` and `g2_scatter` (q_bin, tau), the standard deviation over the pixels of a bin of their own g2;
+        and `g2_cov` (q_bin, tau, tau_other), the covariance of g2 between delays by a jackknife over blocks of pixels,
+        or, in bins of fewer than 8 pixels, of time, `cov_samples` of them, whose diagonal is `g2_err` squared. With
+        `two_time`, the same with a first dimension `age`, and with `usable` (age, tau), the delays that are of the age
+        of their slice; `bayesfit.age_slices` makes curves of it; `g2_scatter` and the covariance of bins of fewer than
+        8 pixels are NaN there.
 
     Raises:
         InputError: frames, masks and bins do not fit together, or cannot be used. SettingsError: a setting is
