@@ -4,9 +4,15 @@
 
 Dense frames: a detector of side x side pixels in 30 bins, as many static ones, `counts` photons per pixel and frame.
 boost_corr runs on the CPU, in single precision at all levels (its own choice is bfloat16 for the first five), and
-keeps the products of every pixel; scikit-beam sees fewer frames, since it is slow. Photons one by one: xpcs-correlator
-correlates every pair of photons of a pixel, at all delays; its time is that of its compiled function alone, ours that
-of all we do. Each program runs once before it is timed. How far our g2 is from theirs is printed, too.
+keeps the products of every pixel; scikit-beam sees fewer frames, since it is slow.
+
+Photons one by one: xpcs-correlator correlates every pair of photons of a pixel, at all delays, into one sum for all
+pixels; its time is that of its compiled function alone, on photons that are sorted by pixel already. Ours is that of all
+we do: from photons in order of frames to g2, its covariance and its scatter in 30 bins, at multi-tau delays. Times a
+pair are over the pairs that it sees.
+
+Each program runs once before it is timed. Beside the time that passed is that of all cores together ("CPU"), which
+other work on the machine changes less. How far our g2 is from theirs is printed, too.
 """
 
 from __future__ import annotations
@@ -14,7 +20,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,15 +34,31 @@ OF_BOOST_CORR = 4  # delays per level, which it does not let choose
 SLOW = 200  # frames that scikit-beam sees
 
 
-def timed[T](work: Callable[[], T], repeats: int = 2) -> tuple[T, float]:
-    """What it returns, and the shortest time it took [s] after a first call."""
+class Took(NamedTuple):
+    """The shortest time of some calls [s], and the least of all cores together."""
+
+    seconds: float
+    cpu: float
+
+
+def timed[T](work: Callable[[], T], repeats: int = 3) -> tuple[T, Took]:
+    """What it returns, and what it took after a first call."""
     work()
     took = []
     for _ in range(repeats):
-        started = time.perf_counter()
+        started, began = time.perf_counter(), time.process_time()
         found = work()
-        took.append(time.perf_counter() - started)
-    return found, min(took)
+        took.append((time.perf_counter() - started, time.process_time() - began))
+    return found, Took(*map(min, zip(*took, strict=True)))
+
+
+def line(name: str, took: Took, frames: int, rest: str = "") -> None:
+    cpu = f"CPU {1e3 * took.cpu / frames:6.3f} ms a frame"
+    print(f"  {name:16} {frames / took.seconds:8.0f} frames/s  {cpu}  {rest}", flush=True)
+
+
+def times(theirs: Took, ours: Took) -> str:
+    return f"{theirs.seconds / ours.seconds:6.1f} times ours, CPU {theirs.cpu / ours.cpu:.1f} times"
 
 
 def ours(frames: np.ndarray | bayesfit.Photons, bins: Partition, **how: Any) -> Correlated:
@@ -84,20 +106,19 @@ def dense(bins: Partition, count: int, counts: float) -> None:
     frames = np.random.default_rng(0).poisson(counts, (count, *side)).astype(np.uint16)
     pixels = side[0] * side[1]
     print(f"{count} frames of {pixels} pixels, {counts:g} photons per pixel and frame")
-    _, seconds = timed(lambda: ours(frames, bins))
-    own = seconds / count
-    print(f"  ours, NumPy      {1 / own:8.0f} frames/s  {1e9 * own / pixels:6.2f} ns a pixel and frame")
-    _, seconds = timed(lambda: ours(frames, bins, backend="jax"))
-    print(f"  ours, JAX        {count / seconds:8.0f} frames/s")
+    _, own = timed(lambda: ours(frames, bins))
+    line("ours, NumPy", own, count, f"{1e9 * own.seconds / count / pixels:.2f} ns a pixel and frame")
+    _, jax = timed(lambda: ours(frames, bins, backend="jax"), 1)
+    line("ours, JAX", jax, count)
     alike, own_alike = timed(lambda: ours(frames, bins, delays_per_level=OF_BOOST_CORR))
-    (lags, g2), seconds = timed(lambda: by_boost_corr(frames, bins))
-    times = f"{seconds / own_alike:6.1f} times ours"
-    print(f"  boost_corr       {count / seconds:8.0f} frames/s  {times}; {off(alike, lags, g2)}")
+    line("ours, as below", own_alike, count, f"{OF_BOOST_CORR} delays per level")
+    (lags, g2), took = timed(lambda: by_boost_corr(frames, bins))
+    line("boost_corr", took, count, f"{times(took, own_alike)}; {off(alike, lags, g2)}")
     few = frames[:SLOW]
-    (lags, g2), seconds = timed(lambda: by_scikit_beam(few, bins), 1)
+    (lags, g2), took = timed(lambda: by_scikit_beam(few, bins), 1)
     of_few = ours(few, bins, flatten="dynamic_bins")
-    times = f"{seconds / SLOW / own:6.1f} times ours"
-    print(f"  scikit-beam      {SLOW / seconds:8.0f} frames/s  {times}; {off(of_few, lags, g2)}")
+    of_all = Took(took.seconds * count / SLOW, took.cpu * count / SLOW)
+    line("scikit-beam", took, SLOW, f"{times(of_all, own)}; {off(of_few, lags, g2)}")
 
 
 def sparse(bins: Partition, count: int, counts: float) -> None:
@@ -115,19 +136,21 @@ def sparse(bins: Partition, count: int, counts: float) -> None:
     each = np.diff(pointer)
     pairs = float((each * (each + 1) / 2).sum())
     print(f"{pixel.size} photons in {count} frames of {pixels} pixels, {pairs:.3g} pairs")
-    found, seconds = timed(lambda: ours(photons, bins, normalise="frame", flatten="dynamic_bins"))
-    print(f"  ours             {seconds:8.2f} s  {1e9 * seconds / pairs:6.2f} ns a pair")
+    found, own = timed(lambda: ours(photons, bins, normalise="frame", flatten="dynamic_bins"))
+    print(f"  ours             {own.seconds:8.2f} s  CPU {own.cpu:.2f} s  {1e9 * own.seconds / pairs:6.2f} ns a pair")
 
     def theirs() -> np.ndarray:
         total = np.zeros(count, np.int64)
         _calculate_correlation_g2_only_csc(weight.astype(np.uint16), time_index.astype(np.int32), pointer, total, 32768)
         return total
 
-    total, theirs_took = timed(theirs)
-    print(f"  xpcs-correlator  {theirs_took:8.2f} s  {1e9 * theirs_took / pairs:6.2f} ns a pair")
+    total, took = timed(theirs)
+    print(
+        f"  xpcs-correlator  {took.seconds:8.2f} s  CPU {took.cpu:.2f} s  {1e9 * took.seconds / pairs:6.2f} ns a pair"
+    )
     short = found.summed == 1
     print(f"  pairs differ by at most {np.abs(found.seen.sum(axis=0)[short] - total[found.lags[short]]).max():g}")
-    print(f"  ours / theirs    {seconds / theirs_took:8.2f}")
+    print(f"  ours / theirs    {own.seconds / took.seconds:8.2f}    CPU {own.cpu / took.cpu:.2f}")
 
 
 def main() -> None:
