@@ -7,9 +7,9 @@ boost_corr runs on the CPU, in single precision at all levels (its own choice is
 keeps the products of every pixel; scikit-beam sees fewer frames, since it is slow.
 
 Photons one by one: xpcs-correlator correlates every pair of photons of a pixel, at all delays, into one sum for all
-pixels; its time is that of its compiled function alone, on photons that are sorted by pixel already. Ours is that of all
-we do: from photons in order of frames to g2, its covariance and its scatter in 30 bins, at multi-tau delays. Times a
-pair are over the pairs that it sees.
+pixels; its time is that of its compiled function alone, on photons that are sorted by pixel already. Ours is that of
+all we do: from photons in order of frames to g2, its covariance and its scatter in 30 bins, at multi-tau delays. Times
+a pair are over the pairs that it sees.
 
 Each program runs once before it is timed. Beside the time that passed is that of all cores together ("CPU"), which
 other work on the machine changes less. How far our g2 is from theirs is printed, too.

@@ -112,6 +112,6 @@ class DenseCompiled:
 def _runs(block: Int[np.ndarray, " pixel"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The blocks of the pixels of a tile; where pixels of the same block that follow each other begin, and the last
     ones end; and the number of the block of each such run."""
-    blocks, number = np.unique(block, return_inverse=True)
-    starts = np.flatnonzero(np.diff(number, prepend=-1))
-    return blocks, np.append(starts, block.size), number[starts]
+    starts = np.flatnonzero(np.diff(block, prepend=-1))
+    blocks, number = np.unique(block[starts], return_inverse=True)
+    return blocks, np.append(starts, block.size), number
