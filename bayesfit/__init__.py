@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bayesfit.api.law import law as law
     from bayesfit.api.series import series as series
     from bayesfit.api.stokes_einstein import stokes_einstein as stokes_einstein
+    from bayesfit.api.surrogate import surrogate as surrogate
     from bayesfit.api.two_time import read_two_time as read_two_time
     from bayesfit.api.two_time import save_two_time as save_two_time
     from bayesfit.api.two_time import two_time as two_time
@@ -139,6 +140,7 @@ _HOMES = {
     "stack": "data.stack",
     "law": "api.law",
     "stokes_einstein": "api.stokes_einstein",
+    "surrogate": "api.surrogate",
 }
 
 _ROOMS = ("geometry",)  # whose own names are public

@@ -16,10 +16,11 @@ from bayesfit.compute.journal import agree
 from bayesfit.compute.work import Progress, Report, heeded
 from bayesfit.data.curves import by_bin
 from bayesfit.diagnose.outcome import Outcome
+from bayesfit.modelling.model_choice import get_model
 from bayesfit.modelling.noise import get_noise
 from bayesfit.modelling.noise_model import Noise, without_approximation
 from bayesfit.modelling.settings import FitSettings
-from bayesfit.posterior.bin_layout import as_needed
+from bayesfit.posterior.bin_layout import as_needed, oriented
 from bayesfit.posterior.prepare import Problem, prepare
 from bayesfit.posterior.trial import check_density, check_model
 from bayesfit.result.assemble import assemble
@@ -78,7 +79,7 @@ def begin(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> Begun:
     Raises:
         InputError, SettingsError, ModelError: they cannot be used.
     """
-    curves = as_needed(curves, get_noise(settings.noise))
+    curves = _allowed(as_needed(curves, get_noise(settings.noise)), choices.model, settings)
     if choices.across or settings.method != "nuts":
         problem, together = prepared_together(curves, choices, settings)
     else:
@@ -86,6 +87,12 @@ def begin(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> Begun:
     curves = by_bin(curves)
     agree(lambda: made_of(curves, problem, settings, choices.across))
     return Begun(curves, problem, _before(curves, problem, settings), together)
+
+
+def _allowed(curves: xr.Dataset, model: Any, settings: FitSettings) -> xr.Dataset:
+    """The curves with errors that allow for those of a model that only stands for another one."""
+    stands_for = get_model(model).stands_for
+    return curves if stands_for is None else stands_for.allow(oriented(curves), get_noise(settings.noise))
 
 
 def _prepared(curves: xr.Dataset, choices: Choices, noise: Noise) -> Problem:

@@ -20,6 +20,7 @@ from bayesfit.cli import (
     run,
     show,
     stokes_einstein,
+    surrogate,
     watch,
 )
 from bayesfit.cli.app import BY_SIGNAL, FAILED, INTERRUPTED, WRONG_USE, app
@@ -27,7 +28,8 @@ from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.compute.errors import BayesfitError, SettingsError
 
 # importing a command registers it
-COMMANDS = (run, watch, correlate, inspect, show, plot, report, export, compare, law, stokes_einstein, lists, doctor)
+OF_RESULTS = (show, plot, report, export, compare, law, stokes_einstein)
+COMMANDS = (run, watch, correlate, inspect, surrogate, *OF_RESULTS, lists, doctor)
 
 
 def main() -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from bayesfit.compute.errors import ModelError
 from bayesfit.compute.shown import as_html, one_line, with_unit
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from bayesfit.modelling.noise_model import Noise
 
 Program = Callable[[Any], Any]  # delays (tau,) to the curve (tau,)
 RESERVED = frozenset({"chain", "draw", "q_bin", "tau", "q", "phi", "g2", "g2_err", "valid"})
@@ -27,6 +33,22 @@ class Parameter:
 
 CONTRAST = Parameter("contrast", "", r"C", "height of the decay of g2 above its baseline")
 BASELINE = Parameter("baseline", "", r"B", "value of g2 at delays long after the decay")
+
+
+class StandsFor(Protocol):
+    """What a model knows of that for which it only stands, as a surrogate stands for a simulator."""
+
+    def allow(self, curves: xr.Dataset, noise: Noise) -> xr.Dataset:
+        """Curves as they are fitted with this model: with errors that allow for its own.
+
+        Raises:
+            InputError, SettingsError: its own errors are too large.
+        """
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write the model to a file from which `get_model` makes it again."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +71,7 @@ class Model:
         description, formula, reference: the physics, in words.
         options: everything from which the `make` of a model file made the model, as numbers, text, lists and mappings
             of these, so that a result can state them and the same model can be made again.
+        stands_for: what a model that only stands for another one knows of it; `bayesfit.surrogate` makes such.
 
     Raises:
         ModelError: a field breaks the contract; the message names the model and the parameter.
@@ -63,6 +86,7 @@ class Model:
     formula: str = ""
     reference: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    stands_for: StandsFor | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.program):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -20,11 +21,13 @@ from bayesfit.modelling.registry import list_models, module_of
 
 _LOADED: dict[tuple[str, str], ModuleType] = {}
 _MADE: dict[tuple[str, str], Model] = {}
+OF_NUMBERS = {".npz": "bayesfit.surrogates.model"}  # files without a program, by ending: whose `make` reads them
 HOW_TO_GIVE = 'Give model = {{name = "...", {option} = ...}}, or --set model.{option}=...'
 
 
 def get_model(model: str | Path | Mapping[str, Any] | Model) -> Model:
-    """The model of that name, or the one in the file at that path (`./my_model.py`).
+    """The model of that name, or the one in the file at that path: a program (`./my_model.py`), or what was learnt of a
+    simulator (`learnt.npz`).
 
     A table of a name, or path, and options, `{"name": "master_curve", "table": "g1.csv"}`, gives what `make` of that
     file returns for them; equal options give one model, so that compiled programs are found again.
@@ -41,6 +44,9 @@ def get_model(model: str | Path | Mapping[str, Any] | Model) -> Model:
         remedy = "Wrap it: bayesfit.Model(NAME, program)" if callable(model) else nearest("", list_models())
         raise SettingsError(f"got {in_words(model)}, expected a model", field="model", remedy=remedy)
     text = str(name)
+    if (ending := Path(text).suffix) in OF_NUMBERS:
+        field = f"model {Path(text).stem!r}"
+        return _model_from(importlib.import_module(OF_NUMBERS[ending]), {**options, "file": text}, field, Path(text))
     if isinstance(name, Path) or text.endswith(".py") or "/" in text:
         path = readable(text)
         return _model_from(_module_at(path), options, f"model {path.stem!r}", path)

@@ -17,6 +17,7 @@ from bayesfit.compute.kinds import Kind, expect_path, expect_result
 from bayesfit.compute.memory import memory
 from bayesfit.compute.single_precision import as_stored
 from bayesfit.compute.whole_files import write_whole
+from bayesfit.modelling.model import Model
 
 OF_CONTENT, OF_ATTRIBUTES = "content_sha256", "attributes_sha256"  # hashes that a file states; old ones the first alone
 SEAL = b"\nbayesfit sha256 "  # ends the file, with the hash of all before it; to HDF5 it is not there
@@ -56,14 +57,15 @@ def check_ending(path: str | Path, field: str = "-o") -> Path:
     return Path(path)
 
 
-def save(result: xr.DataTree, path: str | Path) -> Path:
+def save(result: xr.DataTree | Model, path: str | Path) -> Path:
     """Write a result as netCDF-4, compressed, in float32, or float64 where a value is beyond that range.
 
     The file is either written whole or not at all.
 
     Args:
-        result: what `fit` returned.
-        path: where to save it, ending in .nc; its folder must exist. A file of that name is replaced.
+        result: what `fit` returned, or the model of a `bayesfit.surrogate`.
+        path: where to save it, ending in .nc, or in .npz for a model; its folder must exist. A file of that name is
+            replaced.
 
     Returns:
         The path.
@@ -72,6 +74,8 @@ def save(result: xr.DataTree, path: str | Path) -> Path:
         ResultError: it is no result, or it cannot be written; then nothing is left behind, and an older file of that
             name stays as it was. SettingsError: the path has another ending.
     """
+    if isinstance(result, Model):
+        return _save_model(result, path)
     if not isinstance(result, xr.DataTree):
         datasets: dict[Kind, str] = dict.fromkeys(("curves", "dataset", "comparison"), "Save it by its own to_netcdf")
         expect_result(result, "fit", remedies={**datasets, "path": "Write bayesfit.save(result, path)"})
@@ -84,6 +88,16 @@ def save(result: xr.DataTree, path: str | Path) -> Path:
         write_whole(path, content, SEAL, hashlib.sha256(content).digest())
     except (OSError, TypeError, ValueError) as error:
         raise ResultError(f"cannot be written: {getattr(error, 'strerror', None) or error}", file=path) from error
+    return path
+
+
+def _save_model(model: Model, path: str | Path) -> Path:
+    expect_path(path)
+    path = Path(path).expanduser()
+    if model.stands_for is None:
+        remedy = "Keep the file that defines it"
+        raise ResultError(f"model {model.name!r} is a program, which is not saved", file=path, remedy=remedy)
+    model.stands_for.save(path)
     return path
 
 

@@ -1,0 +1,103 @@
+"""Gaussian processes for the principal components of what is learnt: for up to about six parameters.
+
+Each component has a squared exponential kernel with a length for every parameter, beside a linear trend and a nugget
+(Higdon et al., J. Am. Stat. Assoc. 103, 570 (2008)). The lengths maximise the marginal likelihood.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy import linalg
+from scipy.optimize import minimize
+
+from bayesfit.surrogates.emulator import Arrays, Fitted
+
+LEFT_OUT = 1e-7  # of the variance, by components that are not learnt
+COMPONENTS = 12  # at most
+TREND = 3.0  # sd of the linear trend, in units of the component's sd
+RUNS = 200  # the first ones, of which the lengths are learnt
+NUGGET = (1e-9, 1.0)  # variance, in units of the component's
+STEPS = {"maxiter": 40}
+LENGTH, HEIGHT = (0.05, 50.0), (1e-2, 1e2)
+
+Settings = Float[np.ndarray, " param+2"]  # logarithms of the lengths, the height, the nugget
+
+
+def fit(x: Float[np.ndarray, "run param"], h: Float[np.ndarray, "run tau"]) -> list[Fitted]:
+    """The Gaussian process of these runs. Each run is predicted from all others in closed form (Rasmussen & Williams,
+    Gaussian Processes for Machine Learning (2006), eq. 5.12)."""
+    mean = h.mean(axis=0)
+    left, size, right = np.linalg.svd(h - mean, full_matrices=False)
+    kept = min(max(1, int(np.sum(np.cumsum(size[::-1] ** 2)[::-1] > LEFT_OUT * np.sum(size**2)))), COMPONENTS)
+    scale = np.maximum(size[:kept] / np.sqrt(len(x)), 1e-12)
+    scores = left[:, :kept] * size[:kept] / scale
+    settings = [np.log([*[0.7] * x.shape[1], 1.0, 1e-6])]
+    for column in scores.T:  # each from the last, since components become rougher
+        settings.append(_learnt(x[:RUNS], column[:RUNS], settings[-1]))
+    settings = settings[1:]
+    made = [_conditioned(x, column, each) for column, each in zip(scores.T, settings, strict=True)]
+    weights, held_out = (np.array(each) for each in zip(*made, strict=True))
+    components = right[:kept] * scale[:, None]
+    arrays = {"x": x, "settings": np.array(settings), "weights": weights, "mean": mean, "components": components}
+    words = f"Gaussian processes of {kept} components"
+    return [Fitted("gaussian_process", arrays, mean + held_out.T @ components, words)]
+
+
+def kernel(a: Float[Any, "*a param"], b: Float[Any, "run param"], settings: Settings, xp: Any) -> Float[Any, "*a run"]:
+    """The covariance of a component at two points, the nugget left out."""
+    size = b.shape[1]
+    scaled_a, scaled_b = a / xp.exp(settings[:size]), b / xp.exp(settings[:size])
+    distance = xp.sum((scaled_a[..., None, :] - scaled_b) ** 2, axis=-1)
+    return xp.exp(settings[size] - 0.5 * distance) + TREND**2 * (1.0 + a @ b.T)
+
+
+def _learnt(x: Float[np.ndarray, "run param"], y: Float[np.ndarray, " run"], start: Settings) -> Settings:
+    """The settings of largest marginal likelihood that are reached from a start."""
+    bounds = [np.log(each) for each in (*[LENGTH] * x.shape[1], HEIGHT, NUGGET)]
+    gaps = (x[:, None, :] - x) ** 2
+    found = minimize(_objective, start, (x, y, gaps), jac=True, method="L-BFGS-B", bounds=bounds, options=STEPS)
+    return found.x
+
+
+def _objective(
+    settings: Settings, x: Float[np.ndarray, "run param"], y: Float[np.ndarray, " run"], gaps: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Minus the log marginal likelihood, and its slope (Rasmussen & Williams, eq. 5.9)."""
+    size, identity = x.shape[1], np.eye(len(x))
+    scaled = gaps / np.exp(2.0 * settings[:size])
+    smooth = np.exp(settings[size] - 0.5 * scaled.sum(axis=-1))
+    covariance = smooth + TREND**2 * (1.0 + x @ x.T) + np.exp(settings[-1]) * identity
+    try:
+        root = linalg.cho_factor(covariance, lower=True)
+    except linalg.LinAlgError:
+        return 1e10, np.zeros_like(settings)
+    weights = linalg.cho_solve(root, y)
+    change = linalg.cho_solve(root, identity) - np.outer(weights, weights)
+    lengths = np.einsum("ij,ij,ijk->k", change, smooth, scaled)
+    slope = [*lengths, np.sum(change * smooth), np.exp(settings[-1]) * np.trace(change)]
+    return float(0.5 * y @ weights + np.sum(np.log(np.diag(root[0])))), 0.5 * np.array(slope)
+
+
+def _conditioned(
+    x: Float[np.ndarray, "run param"], y: Float[np.ndarray, " run"], settings: Settings
+) -> tuple[Float[np.ndarray, " run"], Float[np.ndarray, " run"]]:
+    """The weights of the runs, and what is predicted for each from all others."""
+    inverse = np.linalg.inv(kernel(x, x, settings, np) + np.exp(settings[-1]) * np.eye(len(x)))
+    weights = inverse @ y
+    return weights, y - weights / np.diag(inverse)
+
+
+def predict(arrays: Arrays, x: Float[Array, " param"]) -> Float[Array, " tau"]:
+    """What is learnt, at one point."""
+    runs = jnp.asarray(arrays["x"])
+
+    def component(settings: Any, weights: Any) -> Array:
+        return kernel(x, runs, settings, jnp) @ weights
+
+    scores = jax.vmap(component)(jnp.asarray(arrays["settings"]), jnp.asarray(arrays["weights"]))
+    return jnp.asarray(arrays["mean"]) + scores @ jnp.asarray(arrays["components"])

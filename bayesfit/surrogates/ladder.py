@@ -1,0 +1,51 @@
+"""Which emulator: the one whose predictions of held-out runs are nearest to the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from threadpoolctl import threadpool_limits
+
+from bayesfit.surrogates import chebyshev, gaussian_process
+from bayesfit.surrogates.emulator import Fitted
+from bayesfit.surrogates.outputs import LINKS, linked, unlinked
+
+GOOD_ENOUGH = 1e-4  # rms error of |g1|^2 below which nothing more is tried
+PREDICT = {"chebyshev": chebyshev.predict, "gaussian_process": gaussian_process.predict}
+
+Coordinates = Float[np.ndarray, "run param"]
+Curves = Float[np.ndarray, "run tau"]
+
+
+class Choice(NamedTuple):
+    """An emulator, its `link`, and its errors (run, tau): what it predicts for held-out runs less what they are."""
+
+    fitted: Fitted
+    link: str
+    errors: Curves
+
+    @property
+    def rms(self) -> float:
+        """The root mean square of all errors."""
+        return float(np.sqrt(np.mean(self.errors**2)))
+
+
+def choose(x: Coordinates, curves: Curves) -> Choice:
+    """The emulator with the smallest held-out error: polynomials, and unless these suffice, also Gaussian processes."""
+    with threadpool_limits(1):  # of matrices this small, threads make the algebra ten times slower
+        return _best(x, curves)
+
+
+def _best(x: Coordinates, curves: Curves) -> Choice:
+    best = min((choice for link in LINKS for choice in tried(chebyshev.fit, x, curves, link)), key=lambda c: c.rms)
+    if best.rms > GOOD_ENOUGH:
+        best = min([best, *tried(gaussian_process.fit, x, curves, best.link)], key=lambda c: c.rms)
+    return best
+
+
+def tried(fit: Callable[..., list[Fitted]], x: Coordinates, curves: Curves, link: str) -> list[Choice]:
+    """What one rung of the ladder gives."""
+    return [Choice(fitted, link, unlinked(fitted.held_out, link) - curves) for fitted in fit(x, linked(curves, link))]
