@@ -42,6 +42,7 @@ def fit(
     target_accept: float = 0.6,
     include: tuple[str, ...] = (),
     method: Literal["nuts", "svi"] = "nuts",
+    exact: Literal["psis", "delayed"] | None = None,
     progress: bool | Report = False,
     on_interrupt: Literal["raise", "return"] = "raise",
 ) -> xr.DataTree:
@@ -86,6 +87,10 @@ def fit(
         method: "nuts", or, with `across`, "svi" for a quick look: draws from a normal distribution that is fitted by
             variational inference. The verdict on each bin is then `approximate`, and `pareto_k` in group `across` says
             how far off the fit is.
+        exact: for a model of `bayesfit.surrogate`: at most 600 draws of each bin are corrected by runs of the simulator
+            at all of them. "psis" chooses among them by importance weights (`pareto_k` and `weights_ess` in
+            `diagnostics` say how even these are), "delayed" accepts or rejects each (`accepted`). The result holds as
+            many draws.
         progress: True for a progress bar on standard error, or in a notebook's cell; or a function that takes a
             `Progress`.
         on_interrupt: what Ctrl-C does: "raise" KeyboardInterrupt, as anywhere in Python, or "return" the draws made so
@@ -119,6 +124,7 @@ def fit(
         target_accept=target_accept,
         include=include,
         method=method,
+        exact=exact,
     )
     check_groups(settings.include)
     choices = Choices(model, priors or {}, fixed or {}, across or {})

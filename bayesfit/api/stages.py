@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import xarray as xr
 
 from bayesfit.api import photon_fit
+from bayesfit.api.exact import check_exact, corrected
 from bayesfit.api.made_of import made_of
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.journal import agree
@@ -60,6 +61,7 @@ class Begun(NamedTuple):
 
     def end(self, outcome: Outcome, report: Report) -> xr.DataTree:
         """The result, from the outcome in the bins that have enough points."""
+        outcome = corrected(outcome, report)
         report(Progress("check", outcome.bins))
         return assemble(outcome, self.problem, self.curves)
 
@@ -79,6 +81,7 @@ def begin(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> Begun:
     Raises:
         InputError, SettingsError, ModelError: they cannot be used.
     """
+    check_exact(get_model(choices.model), settings, bool(choices.across))
     curves = _allowed(as_needed(curves, get_noise(settings.noise)), choices.model, settings)
     if choices.across or settings.method != "nuts":
         problem, together = prepared_together(curves, choices, settings)

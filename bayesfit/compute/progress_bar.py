@@ -22,6 +22,7 @@ STAGES = {
     "check": "checks and verdicts",
     "page": "tables, pictures, page",
     "simulate": "runs of the simulator",
+    "exact": "correction by the simulator",
 }
 EVERY = 10.0  # seconds between lines in a file, within a stage
 SHOWN = 5  # escalated bins that are named at once

@@ -45,13 +45,26 @@ class Together:
 
 
 @dataclass(frozen=True)
+class Exact:
+    """How the draws of a surrogate's posterior were corrected, by `how`, per bin: the number of `true_runs`, and Pareto
+    k and the effective sample size of the weights, or the share of proposals that were `accepted`; NaN if not so."""
+
+    how: str
+    true_runs: Int[np.ndarray, " q_bin"]
+    pareto_k: Float[np.ndarray, " q_bin"]
+    weights_ess: Float[np.ndarray, " q_bin"]
+    accepted: Float[np.ndarray, " q_bin"]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a fit found, in bins that all have enough points for the curve.
 
     `curves` and `problem` are those of these bins alone; `keys` key their random numbers; `points`: the least-squares
     fits, None before they are made; `lowest_potential`: the lowest potential seen before the kept draws, or of any
     chain of a joint fit; `draws`: what was sampled; `together`: what a joint fit found in addition; `theory_change`:
-    with noise "photons", see `sample/theory_points.py`; `labels` tell the bins apart in reports of progress.
+    with noise "photons", see `sample/theory_points.py`; `exact`: how draws were corrected, None where they were not;
+    `labels` tell the bins apart in reports of progress.
     """
 
     curves: xr.Dataset
@@ -63,6 +76,7 @@ class Outcome:
     draws: Draws
     together: Together | None = None
     theory_change: Float[np.ndarray, " q_bin"] | None = None
+    exact: Exact | None = None
     labels: tuple[str, ...] = ()
 
     @classmethod

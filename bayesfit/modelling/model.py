@@ -46,6 +46,18 @@ class StandsFor(Protocol):
         """
         ...
 
+    def check_runs(self) -> None:
+        """Refuse to give true curves.
+
+        Raises:
+            SettingsError: what it stands for is not at hand, or is random.
+        """
+        ...
+
+    def true_curves(self, values: Mapping[str, Any], tau: Any) -> Any:
+        """The true |g1|^2 (draw, tau) at parameters (draw,), NaN where there is none."""
+        ...
+
     def save(self, path: Path) -> None:
         """Write the model to a file from which `get_model` makes it again."""
         ...

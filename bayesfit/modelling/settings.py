@@ -61,6 +61,7 @@ class FitSettings(Strict):
     target_accept: Annotated[float, Field(gt=0, lt=1)] = 0.6
     include: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
     method: Literal["nuts", "svi"] = "nuts"
+    exact: Literal["psis", "delayed"] | None = None
 
 
 class HardwareSettings(Strict):

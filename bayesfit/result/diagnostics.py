@@ -25,6 +25,12 @@ OF_ADVICE = {
     "noise_to_try": {"long_name": "noise model to try where the residuals refute the one chosen"},
     "tau_min_to_try": {"long_name": "smallest delay to keep where only the first ones are off, else 0", "units": "s"},
 }
+OF_CORRECTION = {
+    "true_runs": "runs of the simulator at draws of the surrogate's posterior",
+    "pareto_k": "Pareto k of the weights of these draws",
+    "weights_ess": "effective sample size of these weights",
+    "accepted": "share of these draws that delayed acceptance has accepted",
+}
 OF_PARAMETERS = {
     "contraction": "1 - variance of the posterior over that of the prior",
     "sd_ratio": "error by the measured covariance g2_cov over that by theory's, which the fit uses",
@@ -68,6 +74,7 @@ def diagnostics_of(outcome: Outcome, verdicts: list[Verdict], ratios: SdRatios) 
                 {"long_name": "whether the data narrow the parameter's prior"},
             ),
             **_effort(outcome.draws),
+            **_correction(outcome),
         },
         {"parameter": np.array(names, dtype=object)},
     )
@@ -92,6 +99,14 @@ def _effort(draws: Draws) -> dict[str, Any]:
         "thin": ("q_bin", thin, {"long_name": "transitions for each kept draw"}),
         "escalation": ("q_bin", words.astype(object), {"long_name": "means beyond the plain run that the bin needed"}),
     }
+
+
+def _correction(outcome: Outcome) -> dict[str, Any]:
+    """How draws were corrected from a surrogate's posterior to the simulator's; nothing where they were not."""
+    if outcome.exact is None:
+        return {}
+    arrays = {name: getattr(outcome.exact, name) for name in OF_CORRECTION}
+    return {name: ("q_bin", array, {"long_name": OF_CORRECTION[name]}) for name, array in arrays.items()}
 
 
 def of_all_bins(table: xr.Dataset, problem: Problem, curves: xr.Dataset) -> xr.Dataset:

@@ -72,7 +72,6 @@ def _learnt(asked: Asked, runs: Runs, made: tuple[Points, Curves], noise: float)
         "budget": asked.budget,
         "seed": asked.seed,
         "simulator_noise": noise,
-        "cache": str(runs.folder),
     }
     return Learnt.of_runs(asked.space, asked.tau, made, about)
 
