@@ -31,7 +31,7 @@ def curve(p):
 def noisy(p):
     return np.clip(curve(p) + np.random.default_rng().normal(0, 0.01, 24), 0, 1)
 """
-SD, BIAS = 1e-3, 0.010  # of g2; of beta in the biased surrogate
+SD, BIAS = 1e-3, 0.006  # of g2; of beta in the biased surrogate
 PRIORS = {"contrast": "Normal(0.2, 0.1)", "baseline": "Normal(1, 0.1)"}
 ABOUT = {"simulator_noise": 0.0, "name": "stretched"}
 
@@ -123,7 +123,7 @@ def test_draws_with_a_biased_surrogate_are_off(fits, biased, data):
     own, _ = by_quadrature(surrogate_shapes(biased.stands_for.learnt), data)
     found, _ = of_draws(fits[None])
     assert np.all(np.abs(found - own) < 0.15 * sd)
-    assert np.abs(found - mean).max() > 0.8 * sd[1]
+    assert np.abs(found - mean).max() > 0.5 * sd[1]
     assert "pareto_k" not in fits[None]["diagnostics"]
 
 
@@ -179,6 +179,13 @@ def test_runs_without_a_curve_are_never_chosen(how):
     log_ratio = rng.normal(0.0, 0.1, (4, 100))
     log_ratio[:, ::7] = -np.inf
     assert np.all(np.isfinite(log_ratio.ravel()[how(log_ratio, rng).places]))
+
+
+def test_weights_of_few_draws_say_so():
+    draws = np.random.default_rng(1).standard_normal((4, 150))
+    found = weighted(4.0 * draws - 8.0, np.random.default_rng(1))
+    assert found.pareto_k > 0.7
+    assert found.ess < 20
 
 
 def test_equal_weights_need_no_smoothing():

@@ -18,3 +18,21 @@ class Fitted(NamedTuple):
     arrays: Arrays
     held_out: Float[np.ndarray, "run tau"]
     words: str
+
+
+class Components(NamedTuple):
+    """Principal components of curves: their `mean` (tau,), the components (component, tau), and the `scores`
+    (run, component) of each curve, of unit mean square."""
+
+    mean: Float[np.ndarray, " tau"]
+    components: Float[np.ndarray, "component tau"]
+    scores: Float[np.ndarray, "run component"]
+
+
+def principal(h: Float[np.ndarray, "run tau"], left_out: float, most: int) -> Components:
+    """The components that leave out at most this share of the variance, or the first ones if there are more."""
+    mean = h.mean(axis=0)
+    left, size, right = np.linalg.svd(h - mean, full_matrices=False)
+    kept = min(max(1, int(np.sum(np.cumsum(size[::-1] ** 2)[::-1] > left_out * np.sum(size**2)))), most)
+    scale = np.maximum(size[:kept] / np.sqrt(len(h)), 1e-12)
+    return Components(mean, right[:kept] * scale[:, None], left[:, :kept] * size[:kept] / scale)

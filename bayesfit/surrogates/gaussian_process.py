@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from scipy import linalg
 from scipy.optimize import minimize
 
-from bayesfit.surrogates.emulator import Arrays, Fitted
+from bayesfit.surrogates.emulator import Arrays, Fitted, principal
 
 LEFT_OUT = 1e-7  # of the variance, by components that are not learnt
 COMPONENTS = 12  # at most
@@ -31,20 +31,15 @@ Settings = Float[np.ndarray, " param+2"]  # logarithms of the lengths, the heigh
 def fit(x: Float[np.ndarray, "run param"], h: Float[np.ndarray, "run tau"]) -> list[Fitted]:
     """The Gaussian process of these runs. Each run is predicted from all others in closed form (Rasmussen & Williams,
     Gaussian Processes for Machine Learning (2006), eq. 5.12)."""
-    mean = h.mean(axis=0)
-    left, size, right = np.linalg.svd(h - mean, full_matrices=False)
-    kept = min(max(1, int(np.sum(np.cumsum(size[::-1] ** 2)[::-1] > LEFT_OUT * np.sum(size**2)))), COMPONENTS)
-    scale = np.maximum(size[:kept] / np.sqrt(len(x)), 1e-12)
-    scores = left[:, :kept] * size[:kept] / scale
+    mean, components, scores = principal(h, LEFT_OUT, COMPONENTS)
     settings = [np.log([*[0.7] * x.shape[1], 1.0, 1e-6])]
     for column in scores.T:  # each from the last, since components become rougher
         settings.append(_learnt(x[:RUNS], column[:RUNS], settings[-1]))
     settings = settings[1:]
     made = [_conditioned(x, column, each) for column, each in zip(scores.T, settings, strict=True)]
     weights, held_out = (np.array(each) for each in zip(*made, strict=True))
-    components = right[:kept] * scale[:, None]
     arrays = {"x": x, "settings": np.array(settings), "weights": weights, "mean": mean, "components": components}
-    words = f"Gaussian processes of {kept} components"
+    words = f"Gaussian processes of {len(components)} components"
     return [Fitted("gaussian_process", arrays, mean + held_out.T @ components, words)]
 
 

@@ -9,12 +9,16 @@ import numpy as np
 from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
-from bayesfit.surrogates import chebyshev, gaussian_process
+from bayesfit.surrogates import chebyshev, gaussian_process, networks
 from bayesfit.surrogates.emulator import Fitted
 from bayesfit.surrogates.outputs import LINKS, linked, unlinked
 
 GOOD_ENOUGH = 1e-4  # rms error of |g1|^2 below which nothing more is tried
-PREDICT = {"chebyshev": chebyshev.predict, "gaussian_process": gaussian_process.predict}
+PREDICT = {
+    "chebyshev": chebyshev.predict,
+    "gaussian_process": gaussian_process.predict,
+    "networks": networks.predict,
+}
 
 Coordinates = Float[np.ndarray, "run param"]
 Curves = Float[np.ndarray, "run tau"]
@@ -34,7 +38,8 @@ class Choice(NamedTuple):
 
 
 def choose(x: Coordinates, curves: Curves) -> Choice:
-    """The emulator with the smallest held-out error: polynomials, and unless these suffice, also Gaussian processes."""
+    """The emulator with the smallest held-out error: polynomials; unless these suffice, also Gaussian
+    processes; and for many parameters also networks."""
     with threadpool_limits(1):  # of matrices this small, threads make the algebra ten times slower
         return _best(x, curves)
 
@@ -43,6 +48,8 @@ def _best(x: Coordinates, curves: Curves) -> Choice:
     best = min((choice for link in LINKS for choice in tried(chebyshev.fit, x, curves, link)), key=lambda c: c.rms)
     if best.rms > GOOD_ENOUGH:
         best = min([best, *tried(gaussian_process.fit, x, curves, best.link)], key=lambda c: c.rms)
+        if x.shape[1] >= networks.FEWEST:
+            best = min([best, *tried(networks.fit, x, curves, best.link)], key=lambda c: c.rms)
     return best
 
 
