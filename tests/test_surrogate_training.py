@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import bayesfit
-from bayesfit.surrogates import networks, training
+from bayesfit.surrogates import gaussian_process, networks, training
+from bayesfit.surrogates.emulator import Fitted
 from bayesfit.surrogates.ladder import choose
 from bayesfit.surrogates.training import Config, Data, begin, loss, step_compiled, step_numpy, step_uncompiled, trained
 
@@ -98,17 +99,16 @@ def test_the_ladder_takes_the_best(monkeypatch):
     x = rng.uniform(-1, 1, (80, 6))
     curves = np.exp(-np.exp(x.sum(axis=1))[:, None] * np.geomspace(0.1, 10, 8))
     asked = []
-    for name, rms in (("gaussian_process", 0.1), ("networks", 0.001)):
-        module = getattr(training, name, None) or __import__(f"bayesfit.surrogates.{name}", fromlist=["fit"])
-        kind = name
 
-        def fit(x, h, kind=kind, rms=rms):
-            from bayesfit.surrogates.emulator import Fitted
-
+    def rung(kind, error):
+        def fit(x, h):
             asked.append(kind)
-            return [Fitted(kind, {}, h + rms, kind)]
+            return [Fitted(kind, {}, h + error, kind)]
 
-        monkeypatch.setattr(module, "fit", fit)
+        return fit
+
+    monkeypatch.setattr(gaussian_process, "fit", rung("gaussian_process", 0.1))
+    monkeypatch.setattr(networks, "fit", rung("networks", 0.001))
     assert choose(x, curves).fitted.kind == "networks"
     assert asked == ["gaussian_process", "networks"]
     assert choose(x[:, :5], curves).fitted.kind != "networks"

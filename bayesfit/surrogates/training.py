@@ -92,7 +92,8 @@ def step_uncompiled(state: State, data: Data, config: Config) -> State:
     return State(layers, after.mu, after.nu, after.count)
 
 
-step_compiled = partial(jax.jit, static_argnames="config")(step_uncompiled)
+Step = Callable[[State, Data, Config], State]
+step_compiled: Step = partial(jax.jit, static_argnames="config")(step_uncompiled)
 
 
 def _rate(step: Any, config: Config, xp: Any) -> Any:
@@ -125,20 +126,22 @@ def _slopes(layers: Layers, data: Data) -> Layers:
     return found
 
 
-@partial(jax.jit, static_argnames="config")
-def _trained(state: State, data: Data, config: Config) -> State:
-    return jax.lax.fori_loop(0, config.steps, lambda _, state: step_uncompiled(state, data, config), state)
-
-
-def trained(state: State, data: Data, config: Config, compiled: Callable[..., State] = _trained) -> Layers:
+def trained(state: State, data: Data, config: Config, compiled: Step = step_compiled) -> Layers:
     """The layers after all steps: compiled, or in NumPy where that is the chosen backend. Where compilation fails, it
-    warns and goes on in NumPy."""
+    warns and goes on in NumPy. One program of all steps would take longer: XLA divides no loop over cores."""
     if get_backend().name != "numpy":
         try:
-            begun = state._replace(step=jnp.zeros((), jnp.int32))
-            return [np.asarray(layer) for layer in compiled(begun, data, config).layers]
+            on_device = jax.device_put(data)
+            begun = compiled(state._replace(step=np.int32(0)), on_device, config)
         except Exception as error:  # whatever a compiler fails with
             warn(f"training is not compiled and takes longer, in NumPy: {type(error).__name__}: {error}")
-    for _ in range(config.steps):
-        state = step_numpy(state, data, config)
-    return state.layers
+        else:
+            return [np.asarray(layer) for layer in _after(begun, on_device, config, compiled).layers]
+    return _after(state, data, config, step_numpy).layers
+
+
+def _after(state: State, data: Data, config: Config, step: Step) -> State:
+    """The state after all steps."""
+    for _ in range(int(state.step), config.steps):
+        state = step(state, data, config)
+    return state
