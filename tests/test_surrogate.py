@@ -234,6 +234,16 @@ def test_errors_decide_on_a_fit():
         allowed(coarse, before, counting)
 
 
+def test_its_full_program_is_numpyros(learnt):
+    model = model_of(learnt)
+    program = bayesfit.numpyro_program(data(1e-3), 0, model, noise="stated")
+    with jax.enable_x64(True):
+        values = {"rate": 40.0, "beta": 0.8, "contrast": 0.2, "baseline": 1.0}
+        trace = numpyro.handlers.trace(numpyro.handlers.substitute(program, values)).get_trace()
+    mean = np.asarray(trace["g2"]["fn"].mean_curve)[: TAU.size]
+    np.testing.assert_allclose(mean, 1.0 + 0.2 * stretched(np.array([[40.0, 0.8]]))[0], atol=2e-4)
+
+
 def test_delays_outside_are_refused(learnt):
     early = data(1e-3, np.geomspace(1e-5, 0.5, 30))
     with pytest.raises(InputError) as error:
