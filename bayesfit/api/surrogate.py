@@ -49,9 +49,9 @@ def surrogate(
     """A model that is learnt from runs of a simulator.
 
     The simulator is run at scrambled Sobol points in the quantiles of the priors. Of several emulators (polynomials,
-    Gaussian processes, networks) the one is kept that predicts held-out runs best; its held-out errors stay with the model. A fit
-    with it compares them with the errors of the data: above 0.3 of the data's standard deviation they widen it, above 1
-    the fit is refused.
+    Gaussian processes, networks) the one is kept that predicts held-out runs best; its held-out errors stay with the
+    model. A fit with it compares them with the errors of the data: above 0.3 of the data's standard deviation they
+    widen these, above 1 the fit is refused.
 
     Args:
         simulator: a function of the parameters, a table by name, that returns |g1|^2 at every delay of tau, where it is
