@@ -64,32 +64,33 @@ def learnt(simulate, simulator, count=60):
 def biased(simulator, tmp_path_factory):
     """A surrogate that was learnt from another simulator, with the runs of the true one."""
     runs = Runs.begin(simulator, SPACE.names, TAU, tmp_path_factory.mktemp("runs"), Effort(2, 60.0, 1))
-    return model_of(learnt(lambda rate, beta: stretched(rate, beta + BIAS), simulator), runs)
+    return model_of(learnt(lambda rate, beta: stretched(rate, beta + BIAS), simulator, 300), runs)
 
 
 def by_quadrature(shapes, data):
-    """Means and sds of log rate and beta, on a grid, the amplitudes integrated out in closed form."""
+    """Means and sds of log rate, beta and contrast, on a grid, the amplitudes integrated out in closed form."""
     log_rate, beta = np.meshgrid(np.linspace(np.log(33), np.log(50), 151), np.linspace(0.73, 0.89, 151), indexing="ij")
     columns = np.stack([shapes(np.exp(log_rate), beta), np.ones((151, 151, 24))], axis=-1)
     residual = data.g2.values[0] - columns @ np.array([0.2, 1.0])
     precision = np.diag([1.0 / 0.1**2] * 2) + np.swapaxes(columns, -1, -2) @ columns / SD**2
+    covariance = np.linalg.inv(precision)
     v = np.einsum("abtk,abt->abk", columns, residual) / SD**2
-    quadratic = np.sum(residual**2, axis=-1) / SD**2 - np.einsum(
-        "abk,abk->ab", v, np.linalg.solve(precision, v[..., None])[..., 0]
-    )
+    change = np.einsum("abkl,abl->abk", covariance, v)
+    quadratic = np.sum(residual**2, axis=-1) / SD**2 - np.sum(v * change, axis=-1)
     log_p = -0.5 * (quadratic + np.linalg.slogdet(precision)[1])
     p = np.exp(log_p - log_p.max())
     p /= p.sum()
     assert max(p[0].max(), p[-1].max(), p[:, 0].max(), p[:, -1].max()) < 1e-5 * p.max()
-    means = [np.sum(p * x) for x in (log_rate, beta)]
-    return np.array(means), np.array(
-        [np.sqrt(np.sum(p * (x - m) ** 2)) for x, m in zip((log_rate, beta), means, strict=True)]
-    )
+    moments = (log_rate, 0.0), (beta, 0.0), (0.2 + change[..., 0], covariance[..., 0, 0])
+    means = np.array([np.sum(p * x) for x, _ in moments])
+    spreads = [np.sum(p * (within + (x - mean) ** 2)) for (x, within), mean in zip(moments, means, strict=True)]
+    return means, np.sqrt(spreads)
 
 
 def of_draws(result):
-    draws = [np.log(result["posterior"].rate.values.ravel()), result["posterior"].beta.values.ravel()]
-    return np.mean(draws, axis=1), np.std(draws, axis=1)
+    posterior = result["posterior"]
+    draws = [np.log(posterior.rate.values), posterior.beta.values, posterior.contrast.values]
+    return np.mean(draws, axis=(1, 2, 3)), np.std(draws, axis=(1, 2, 3))
 
 
 def surrogate_shapes(learnt):
@@ -113,23 +114,15 @@ def test_the_posterior_is_that_of_the_simulator(simulator, data):
 @pytest.fixture(scope="module")
 def fits(biased, data):
     return {
-        how: bayesfit.fit(data, biased, noise="stated", priors=PRIORS, seed=2, exact=how)
-        for how in (None, "psis", "delayed")
+        how: bayesfit.fit(data, biased, noise="stated", priors=PRIORS, seed=2, exact=how) for how in ("psis", "delayed")
     }
 
 
-def test_draws_with_a_biased_surrogate_are_off(fits, biased, data):
-    mean, sd = by_quadrature(stretched, data)
-    own, _ = by_quadrature(surrogate_shapes(biased.stands_for.learnt), data)
-    found, _ = of_draws(fits[None])
-    assert np.all(np.abs(found - own) < 0.15 * sd)
-    assert np.abs(found - mean).max() > 0.5 * sd[1]
-    assert "pareto_k" not in fits[None]["diagnostics"]
-
-
 @pytest.mark.parametrize("how", ["psis", "delayed"])
-def test_corrected_draws_are_of_the_simulators_posterior(fits, data, how):
+def test_corrected_draws_are_of_the_simulators_posterior(fits, biased, data, how):
     mean, sd = by_quadrature(stretched, data)
+    off, _ = by_quadrature(surrogate_shapes(biased.stands_for.learnt), data)
+    assert np.abs(off - mean)[1] > 0.5 * sd[1]
     found, spread = of_draws(fits[how])
     diagnostics = fits[how]["diagnostics"]
     ess = float(diagnostics.ess_bulk[0])
@@ -144,13 +137,6 @@ def test_corrected_draws_are_of_the_simulators_posterior(fits, data, how):
     else:
         assert 0.1 < diagnostics.accepted[0] < 0.95
         assert np.isnan(diagnostics.pareto_k[0])
-
-
-def test_the_amplitudes_are_corrected_too(fits, data):
-    """contrast and beta are correlated: their regression is that of the true posterior."""
-    plain, psis = (fits[how]["posterior"] for how in (None, "psis"))
-    slopes = [np.polyfit(p.beta.values.ravel(), p.contrast.values.ravel(), 1)[0] for p in (plain, psis)]
-    assert slopes[1] == pytest.approx(slopes[0], rel=0.3)
 
 
 SHIFT = 0.4
