@@ -26,7 +26,7 @@ from bayesfit.surrogates.space import END, Space
 TAU = np.geomspace(1e-4, 1.0, 24)
 SPACE = Space.parse({"rate": "LogUniform(3, 300)", "beta": "Uniform(0.6, 1)"})
 OLD_FILE = Path(__file__).parent / "surrogate_format_1.npz"
-ABOUT = {"simulator": {"name": "stretched", "sha256": "0", "stated": ""}, "simulator_noise": 0.0, "name": "stretched"}
+ABOUT = {"simulator": {"name": "stretched", "sha256": "0"}, "simulator_noise": 0.0, "name": "stretched"}
 
 
 def stretched(points, tau=TAU):

@@ -68,7 +68,7 @@ def learn(asked: Asked, runs: Runs, name: str) -> Learnt:
 def _learnt(asked: Asked, runs: Runs, made: tuple[Points, Curves], noise: float) -> Learnt:
     simulator = runs.simulator
     about = {
-        "simulator": {"name": simulator.name, "sha256": simulator.sha256, "stated": simulator.stated},
+        "simulator": {"name": simulator.name, "sha256": simulator.sha256},
         "budget": asked.budget,
         "seed": asked.seed,
         "simulator_noise": noise,

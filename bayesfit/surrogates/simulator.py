@@ -66,13 +66,12 @@ class InFile:
 @dataclass(frozen=True)
 class Simulator:
     """A simulator: a `function`, or the `words` of a command. `name` is for people; `sha256` is a hash of its source,
-    by which runs of different versions are kept apart; `stated` is what `parse` takes, where that can be written."""
+    by which runs of different versions are kept apart."""
 
     name: str
     sha256: str
     function: Function | None = None
     words: tuple[str, ...] = ()
-    stated: str | tuple[str, ...] = ""
 
     @classmethod
     def parse(cls, given: Any) -> Simulator:
@@ -96,7 +95,7 @@ class Simulator:
 def _of_file(path: Path, name: str, stated: str) -> Simulator:
     if not name.isidentifier():
         raise SettingsError(f"got {stated!r}", field="simulator", remedy="Write it as FILE.py:FUNCTION")
-    return Simulator(f"{path.name}:{name}", _hash(name, path.read_bytes()), InFile(str(path), name), stated=stated)
+    return Simulator(f"{path.name}:{name}", _hash(name, path.read_bytes()), InFile(str(path), name))
 
 
 def _of_command(words: tuple[str, ...]) -> Simulator:
@@ -105,7 +104,7 @@ def _of_command(words: tuple[str, ...]) -> Simulator:
     text = " ".join(words)
     if INPUT not in text or OUTPUT not in text:
         words = (*words, *(place for place in (INPUT, OUTPUT) if place not in text))
-    return Simulator(text, _hash(*words, *files), words=words, stated=words)
+    return Simulator(text, _hash(*words, *files), words=words)
 
 
 def _of_function(function: Function) -> Simulator:
@@ -121,7 +120,7 @@ def _of_function(function: Function) -> Simulator:
     except Exception as error:
         remedy = "Define it at the top of a file, and give 'FILE.py:FUNCTION'"
         raise SettingsError("cannot be sent to worker processes", field="simulator", remedy=remedy) from error
-    return Simulator(label, _hash(sent, _source(function)), function, stated=f"{module}.{label}")
+    return Simulator(label, _hash(sent, _source(function)), function)
 
 
 def _source(function: Any) -> bytes:
