@@ -18,7 +18,7 @@ import pytest
 from in_process import bayesfit as command_line
 
 import bayesfit
-from bayesfit.compute import mappings, program_files
+from bayesfit.compute import memory_maps, program_files
 from bayesfit.compute.devices import SPREADS, Spread, gather, place
 from bayesfit.posterior.prepare import prepare
 from bayesfit.sample.nuts import Point
@@ -344,22 +344,22 @@ def test_a_changed_prior_of_what_bins_have_in_common_compiles_nothing(few, compi
 
 
 def pieces_of_memory():
-    return mappings.TAKEN.read_bytes().count(b"\n")
+    return memory_maps.TAKEN.read_bytes().count(b"\n")
 
 
-@pytest.mark.skipif(not mappings.TAKEN.exists(), reason="this system does not state the memory map of a process")
+@pytest.mark.skipif(not memory_maps.TAKEN.exists(), reason="this system does not state the memory map of a process")
 def test_programs_are_given_back_before_memory_maps_run_out(few, monkeypatch):
     """Beyond the limit the compiler would end the process; draws are the same from programs that were loaded again."""
     first = fit_with(few)
     fit_with(few, noise="scaled")
     before = pieces_of_memory()
-    monkeypatch.setattr(mappings, "SHARE", 0.0)
+    monkeypatch.setattr(memory_maps, "SHARE", 0.0)
     for noise in ("speckle", "robust"):
         fit_with(few, noise=noise)
         assert pieces_of_memory() < before + 500
     again = fit_with(few)
     np.testing.assert_array_equal(again.posterior.rate, first.posterior.rate)
     loaded = [spread for spread in SPREADS if spread.programs]
-    monkeypatch.setattr(mappings, "SHARE", 0.9)
+    monkeypatch.setattr(memory_maps, "SHARE", 0.9)
     fit_with(few, noise="scaled")
     assert all(spread.programs for spread in loaded)

@@ -223,6 +223,9 @@ def test_errors_decide_on_a_fit():
     assert 0.3 < off.max() < 1.0
     np.testing.assert_allclose(factor, np.where(off > 0.3, np.sqrt(1 + off**2), 1.0), rtol=1e-12)
     assert f"errors widened at {(off > 0.3).sum()} points" in wider.attrs["surrogate_error"]
+    own = allowed(coarse, before, get_noise("stated"), widen=False)  # whose draws are corrected
+    np.testing.assert_array_equal(own.g2_err, before.g2_err)
+    assert "nothing widened" in own.attrs["surrogate_error"]
     with pytest.raises(InputError) as error:
         bayesfit.fit(data(0.2 * contrast_error), model_of(coarse), noise="scaled")
     assert "the surrogate's held-out error is" in str(error.value)

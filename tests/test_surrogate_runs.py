@@ -162,6 +162,16 @@ def test_commands_read_and_write_files(file, how):
     np.testing.assert_allclose(curves, true(points(2)), rtol=1e-12)
 
 
+def test_a_changed_program_is_another_simulator(tmp_path):
+    program = tmp_path / "simulate"
+    hashes = []
+    for version in ("1", "2"):
+        program.write_text(f"#!/bin/sh\necho {version}\n")
+        program.chmod(0o755)
+        hashes.append(Simulator.parse([str(program), "{input}", "{output}"]).sha256)
+    assert hashes[0] != hashes[1]
+
+
 def test_a_crash_is_tried_again(file):
     curves, failed = runs(f"{file}:crashes_at_first").curves(points())
     np.testing.assert_allclose(curves, true(points()), rtol=1e-14)

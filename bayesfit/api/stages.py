@@ -93,9 +93,12 @@ def begin(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> Begun:
 
 
 def _allowed(curves: xr.Dataset, model: Any, settings: FitSettings) -> xr.Dataset:
-    """The curves with errors that allow for those of a model that only stands for another one."""
+    """The curves with errors that allow for those of a model that only stands for another one; draws that are to be
+    corrected have the errors of the data."""
     stands_for = get_model(model).stands_for
-    return curves if stands_for is None else stands_for.allow(oriented(curves), get_noise(settings.noise))
+    if stands_for is None:
+        return curves
+    return stands_for.allow(oriented(curves), get_noise(settings.noise), widen=settings.exact is None)
 
 
 def _prepared(curves: xr.Dataset, choices: Choices, noise: Noise) -> Problem:

@@ -26,7 +26,7 @@ from numpyro.distributions.distribution import validation_enabled
 
 from bayesfit.compute.hardware import workers
 from bayesfit.compute.journal import leave, resumable
-from bayesfit.compute.mappings import nearly_full
+from bayesfit.compute.memory_maps import nearly_full
 from bayesfit.compute.program_files import Kept, read, write
 from bayesfit.compute.programs import key, load, pack
 from bayesfit.compute.work import Stop

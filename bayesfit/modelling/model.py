@@ -38,8 +38,9 @@ BASELINE = Parameter("baseline", "", r"B", "value of g2 at delays long after the
 class StandsFor(Protocol):
     """What a model knows of that for which it only stands, as a surrogate stands for a simulator."""
 
-    def allow(self, curves: xr.Dataset, noise: Noise) -> xr.Dataset:
-        """Curves as they are fitted with this model: with errors that allow for its own.
+    def allow(self, curves: xr.Dataset, noise: Noise, widen: bool) -> xr.Dataset:
+        """Curves as they are fitted with this model: with errors that allow for its own, unless they are not to be
+        widened.
 
         Raises:
             InputError, SettingsError: its own errors are too large.

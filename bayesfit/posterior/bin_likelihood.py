@@ -147,6 +147,8 @@ def _warn_of(
 
 def _likelihood(shape: SinhArcsinh, x: Draws, places: Int[np.ndarray, " bin"], prior: FittedPrior) -> Likelihood:
     """Posterior over prior as a function of x for each bin, from its draws of x."""
+    import interpax
+
     centre, sd = np.nanmean(x, axis=1), np.nanstd(x, axis=1)
     u = np.linspace(-REACH, REACH, POINTS)
     table = centre[:, None] + sd[:, None] * u
@@ -158,8 +160,6 @@ def _likelihood(shape: SinhArcsinh, x: Draws, places: Int[np.ndarray, " bin"], p
     log_prior = _filled(log_prior)
     start, step = table[:, 0], sd * (u[1] - u[0])
     flat = np.ptp(log_prior, axis=1).max() < 1e-9
-    import interpax
-
     slope = np.asarray(jax.vmap(lambda f: interpax.approx_df(jnp.arange(float(POINTS)), f, "cubic2"))(log_prior))
     made = Likelihood(shape, None if flat else np.stack([log_prior, slope], axis=1), start, step, centre, sd)
     values = np.asarray(jax.vmap(jax.vmap(log_likelihood, (0, None)))(table, made))

@@ -78,6 +78,9 @@ def pareto_k(log_ratios: Float[np.ndarray, " draw"]) -> float:
 
 def _fit(data: JointData, preconditioner: Preconditioner, target: Target, steps: int, count: int) -> Fitted:
     """Fit a normal distribution to the target, and draw from it."""
+    import optax
+    from numpyro.optim import optax_to_numpyro
+
     shape = preconditioner.location.shape
 
     def log_density(u: Float[Array, " param"]) -> Float[Array, ""]:
@@ -90,9 +93,6 @@ def _fit(data: JointData, preconditioner: Preconditioner, target: Target, steps:
 
     make: Any = AutoMultivariateNormal if shape[0] <= DENSE else AutoDiagonalNormal
     guide = make(program, init_loc_fn=init_to_value(values={"u": jnp.zeros(shape)}), init_scale=FIRST_SCALE)
-    import optax
-    from numpyro.optim import optax_to_numpyro
-
     rate = optax.cosine_decay_schedule(LEARNING_RATE, steps, alpha=0.01)
     svi = SVI(program, guide, optax_to_numpyro(optax.adam(rate)), Trace_ELBO(num_particles=PARTICLES))
     begin, draw = jax.random.split(data.key_for(NORMAL))

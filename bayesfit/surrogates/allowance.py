@@ -37,9 +37,9 @@ class Off(NamedTuple):
         return int(bin), float(self.tau[delay])
 
 
-def allowed(learnt: Learnt, curves: xr.Dataset, noise: Noise) -> xr.Dataset:
+def allowed(learnt: Learnt, curves: xr.Dataset, noise: Noise, widen: bool = True) -> xr.Dataset:
     """Curves with errors that allow for those of the surrogate, in quadrature, at delays where it is off by more than
-    0.3 of the data's sd.
+    0.3 of the data's sd, if errors are to be widened.
 
     Raises:
         InputError: it is off by more than the data's sd, or has not learnt these delays. SettingsError: the noise model
@@ -54,7 +54,7 @@ def allowed(learnt: Learnt, curves: xr.Dataset, noise: Noise) -> xr.Dataset:
         budget = learnt.budget_for(off.worst / WIDENS)
         remedy = f"A budget of about {budget} would help, or learning near these curves: surrogate(..., data=curves)"
         raise InputError(f"the surrogate's held-out error is {said}", field="model", bin=bin, remedy=remedy)
-    widened = off.ratio > WIDENS
+    widened = (off.ratio > WIDENS) & widen
     if widened.any() and (noise.counted or noise.estimated):
         problem = f"{noise.name!r} has no errors to widen, and the surrogate's held-out error is {said}"
         raise SettingsError(problem, field="noise", remedy="Use 'scaled', or a larger budget")

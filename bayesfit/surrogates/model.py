@@ -32,9 +32,9 @@ class StandIn:
     def __init__(self, learnt: Learnt, runs: Runs | None = None) -> None:
         self.learnt, self.runs = learnt, runs
 
-    def allow(self, curves: xr.Dataset, noise: Noise) -> xr.Dataset:
+    def allow(self, curves: xr.Dataset, noise: Noise, widen: bool) -> xr.Dataset:
         """Curves with errors that allow for the surrogate's; see `allowed`."""
-        return allowed(self.learnt, curves, noise)
+        return allowed(self.learnt, curves, noise, widen)
 
     def check_runs(self) -> None:
         """Refuse to run the simulator.

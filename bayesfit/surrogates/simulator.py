@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import inspect
 import pickle
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -99,8 +100,9 @@ def _of_file(path: Path, name: str, stated: str) -> Simulator:
 
 
 def _of_command(words: tuple[str, ...]) -> Simulator:
-    """A command; the files that it names belong to its hash."""
-    files = [Path(word).read_bytes() for word in words[1:] if Path(word).is_file()]
+    """A command; the program, and the files that it names, belong to its hash."""
+    program = shutil.which(words[0]) or words[0]
+    files = [Path(word).read_bytes() for word in (program, *words[1:]) if Path(word).is_file()]
     text = " ".join(words)
     if INPUT not in text or OUTPUT not in text:
         words = (*words, *(place for place in (INPUT, OUTPUT) if place not in text))
