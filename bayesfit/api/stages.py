@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import xarray as xr
 
-from bayesfit.api import photon_fit
+from bayesfit.api import photon_draws, photon_fit
 from bayesfit.api.exact import check_exact, corrected
 from bayesfit.api.made_of import made_of
 from bayesfit.compute.devices import TRACING
@@ -27,7 +27,6 @@ from bayesfit.posterior.trial import check_density, check_model
 from bayesfit.result.assemble import assemble
 from bayesfit.sample import least_squares, scheduler, starts
 from bayesfit.sample.target import BinTargets
-from bayesfit.sample.theory_points import theory_change
 
 
 class Choices(NamedTuple):
@@ -153,9 +152,8 @@ def fit_each(before: Outcome, report: Report) -> Outcome:
         check_density(estimates.mode_potential, problem)
     targets = BinTargets(posterior, problem.bins, keys, before.labels)
     draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
-    change = theory_change(problem, draws, unsettled)
-    found = replace(before, problem=problem, points=points, draws=draws, theory_change=change)
-    return replace(found, lowest_potential=estimates.mode_potential)
+    found = replace(before, problem=problem, points=points, draws=draws, lowest_potential=estimates.mode_potential)
+    return photon_draws.with_own_errors(found, unsettled, report, stop)
 
 
 def estimate_each(before: Outcome) -> Outcome:

@@ -164,11 +164,11 @@ def _z(found: Estimate, u: Float[np.ndarray, "bin param"]) -> Float[np.ndarray, 
 
 
 def _log_likelihood(problem: Problem, values: Values) -> Float[np.ndarray, " bin"]:
-    return of_bins(_likelihoods(problem.posterior), problem.bins, values)
+    return of_bins(likelihoods(problem.posterior), problem.bins, values)
 
 
 @lru_cache(maxsize=32)
-def _likelihoods(posterior: Posterior) -> Spread:
+def likelihoods(posterior: Posterior) -> Spread:
     """The program of the log likelihood of a bin at parameters by name."""
     return Spread(
         lambda bin, values: posterior.log_likelihood(values, bin), named("log likelihood", posterior.identity)
