@@ -153,7 +153,7 @@ def fit_each(before: Outcome, report: Report) -> Outcome:
     targets = BinTargets(posterior, problem.bins, keys, before.labels)
     draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
     found = replace(before, problem=problem, points=points, draws=draws, lowest_potential=estimates.mode_potential)
-    return photon_draws.with_own_errors(found, unsettled, report, stop)
+    return photon_draws.with_theory_at_draws(found, unsettled, report, stop)
 
 
 def estimate_each(before: Outcome) -> Outcome:

@@ -22,6 +22,7 @@ STAGES = {
     "check": "checks and verdicts",
     "page": "tables, pictures, page",
     "simulate": "runs of the simulator",
+    "errors": "errors by theory",
     "exact": "correction by the simulator",
 }
 EVERY = 10.0  # seconds between lines in a file, within a stage

@@ -162,10 +162,10 @@ def values_at(problem: Problem, z: Float[Array, "q_bin param"]) -> dict[str, OfB
     return of_bins(_constrained(problem.posterior), problem.bins, z)
 
 
-def of_bins(program: Spread, *arguments: PyTree, width: int = WIDTH) -> PyTree:
+def of_bins(program: Spread, *arguments: PyTree) -> PyTree:
     """What a program makes of every bin, so many at a time that no bin's bits depend on the number of bins."""
     count = len(jax.tree.leaves(arguments[-1])[0])
-    parts = stream(program, Batches(count, width, 1), lambda index: tuple(take(each, index) for each in arguments))
+    parts = stream(program, Batches(count, WIDTH, 1), lambda index: tuple(take(each, index) for each in arguments))
     return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:count], *(part for _, part in parts))
 
 
