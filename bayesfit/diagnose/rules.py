@@ -52,7 +52,7 @@ class Case:
     chains have two modes; `dependent`: in words, which bins are not independent of each other; `too_narrow`: the
     factor by which intervals are too narrow therefore; `approximate`: in words, that draws are those of an
     approximation; `errors_disputed`: in words, that a measured covariance gives larger errors than theory's;
-    `theory_change`: spread of the log likelihood over draws by theory's errors, which are kept fixed.
+    `theory_change`: how far off the log likelihood of draws is by theory's errors, which come from a table.
     """
 
     points: int = 1
@@ -147,8 +147,8 @@ RULES = (
         "approximate",
         lambda c: not c.theory_change <= LARGEST_THEORY_CHANGE,
         lambda c: (
-            f"theory's errors differ within the posterior, by {c.theory_change:.1f} in log likelihood: the decay may "
-            "be slower than the series is long"
+            "theory's errors differ so much within the posterior that the log likelihood is off by "
+            f"{c.theory_change:.1f}: the decay may be slower than the series is long"
         ),
     ),
     Rule("misfit", lambda c: bool(c.misfits), lambda c: "; ".join(c.misfits)),

@@ -49,7 +49,7 @@ NUMBERS = {
     "speckle_log_ratio": (
         "log likelihood of the residuals with the correlations of noise 'speckle' minus that with those of 'correlated'"
     ),
-    "theory_change": "spread of the log likelihood over draws by theory's errors, which noise 'photons' keeps fixed",
+    "theory_change": "how far the log likelihood of draws is off by theory's errors, which noise 'photons' takes from a table",
 }
 
 

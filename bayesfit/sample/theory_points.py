@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt32
+from jaxtyping import Bool, Float, UInt32
 
 from bayesfit.compute import keys as _keys
 from bayesfit.compute.devices import Spread, named
@@ -22,7 +22,6 @@ from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.photon_noise import UNCHANGED, Cloud, distance, of_bins, values_at, with_theory
 from bayesfit.posterior.prepare import Problem
-from bayesfit.sample.draws import Draws
 from bayesfit.sample.mixture import Components, draw_points, log_densities
 from bayesfit.sample.starts import Estimate
 
@@ -31,7 +30,6 @@ Keys = UInt32[np.ndarray, "bin 2"]
 SURVEYED = 8  # draws, of which the farthest tells whether theory's errors differ
 AWAY = 2.0  # factor by which they are moved away from the mean
 NOTICEABLE = 2.0  # difference of the log likelihood
-EXAMINED = 16  # draws, at which theory's errors are compared in the end
 POINTS = 24  # that are weighted
 LEAST_POINTS = 4.0  # effective number of weighted points
 LEAST_ESS = 10.0  # of the importance sample, below which nothing is known of the posterior
@@ -86,23 +84,6 @@ def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.
         own = problem.of_bins(places)
         differ[places] = ~(np.abs(_change(own, values_at(own, farthest[places]))) < NOTICEABLE)
     return differ
-
-
-def theory_change(problem: Problem, draws: Draws, places: Int[np.ndarray, " chosen"]) -> Float[np.ndarray, " bin"]:
-    """How much the log likelihood of draws changes if theory's errors are those of each draw instead of those that are
-    kept, but for a constant: a standard deviation, of the bins at these places; 0 of all others."""
-    change = np.zeros(len(draws.done))
-    places = places[draws.done[places] > 0]
-    if places.size:
-        change[places] = np.std([_change(problem.of_bins(places), each) for each in _some_draws(draws, places)], axis=0)
-    return change
-
-
-def _some_draws(draws: Draws, places: Int[np.ndarray, " chosen"]) -> list[Values]:
-    """Every parameter of the bins at these places, at a few draws of their chains."""
-    chains, shares = next(iter(draws.values.values())).shape[1], np.linspace(0.0, 1.0, EXAMINED, endpoint=False)
-    at = [(number % chains, (share * draws.done[places]).astype(int)) for number, share in enumerate(shares)]
-    return [{name: value[places, chain, draw] for name, value in draws.values.items()} for chain, draw in at]
 
 
 def _change(problem: Problem, values: Values) -> Float[np.ndarray, " bin"]:
