@@ -52,7 +52,8 @@ class Case:
     chains have two modes; `dependent`: in words, which bins are not independent of each other; `too_narrow`: the
     factor by which intervals are too narrow therefore; `approximate`: in words, that draws are those of an
     approximation; `errors_disputed`: in words, that a measured covariance gives larger errors than theory's;
-    `theory_change`: spread of the log likelihood over draws by theory's errors, which are kept fixed.
+    `theory_change`: spread of the log likelihood over draws by theory's errors, which are kept fixed; `learnt`: in
+    words, that the model is the mean of a random simulator.
     """
 
     points: int = 1
@@ -81,6 +82,7 @@ class Case:
     too_narrow: float = 1.0
     approximate: str = ""
     theory_change: float = 0.0
+    learnt: str = ""
 
     @property
     def ess(self) -> float:
@@ -161,6 +163,7 @@ RULES = (
         lambda c: f"the data hardly narrow the prior: {', '.join(c.hardly_narrowed)}",
     ),
     Rule("multimodal", lambda c: bool(c.modes), lambda c: c.modes),
+    Rule("approximate", lambda c: bool(c.learnt), lambda c: c.learnt),
 )
 
 

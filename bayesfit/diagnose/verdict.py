@@ -99,6 +99,7 @@ def _of_chains(findings: Findings, numbers: dict[str, float]) -> Case:
         largest_excess=3.0 * findings.sampled + 10.0,
         finite=bool(np.all(np.isfinite(findings.potential))),
         theory_change=findings.theory_change,
+        learnt=findings.learnt,
     )
 
 

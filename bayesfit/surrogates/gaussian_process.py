@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from scipy import linalg
 from scipy.optimize import minimize
 
-from bayesfit.surrogates.emulator import Arrays, Fitted, principal
+from bayesfit.surrogates.emulator import Arrays, Fitted, of_mean, principal
 
 LEFT_OUT = 1e-7  # of the variance, by components that are not learnt
 COMPONENTS = 12  # at most
@@ -37,10 +37,12 @@ def fit(x: Float[np.ndarray, "run param"], h: Float[np.ndarray, "run tau"]) -> l
         settings.append(_learnt(x[:RUNS], column[:RUNS], settings[-1]))
     settings = settings[1:]
     made = [_conditioned(x, column, each) for column, each in zip(scores.T, settings, strict=True)]
-    weights, held_out = (np.array(each) for each in zip(*made, strict=True))
+    weights, held_out, leverage = (np.array(each) for each in zip(*made, strict=True))
+    nugget = np.exp(np.array(settings)[:, -1]) * np.sum(components**2, axis=1)  # noise variance in each component
+    shares = np.clip(nugget @ leverage / nugget.sum(), 0.0, 1.0)
     arrays = {"x": x, "settings": np.array(settings), "weights": weights, "mean": mean, "components": components}
     words = f"Gaussian processes of {len(components)} components"
-    return [Fitted("gaussian_process", arrays, mean + held_out.T @ components, words)]
+    return [Fitted("gaussian_process", arrays, mean + held_out.T @ components, words, of_mean(shares))]
 
 
 def kernel(a: Float[Any, "*a param"], b: Float[Any, "run param"], settings: Settings, xp: Any) -> Float[Any, "*a run"]:
@@ -80,11 +82,13 @@ def _objective(
 
 def _conditioned(
     x: Float[np.ndarray, "run param"], y: Float[np.ndarray, " run"], settings: Settings
-) -> tuple[Float[np.ndarray, " run"], Float[np.ndarray, " run"]]:
-    """The weights of the runs, and what is predicted for each from all others."""
-    inverse = np.linalg.inv(kernel(x, x, settings, np) + np.exp(settings[-1]) * np.eye(len(x)))
-    weights = inverse @ y
-    return weights, y - weights / np.diag(inverse)
+) -> tuple[Float[np.ndarray, " run"], ...]:
+    """The weights of the runs, what is predicted for each from all others, and the share of each in what is predicted
+    from all."""
+    nugget = np.exp(settings[-1])
+    inverse = np.linalg.inv(kernel(x, x, settings, np) + nugget * np.eye(len(x)))
+    weights, precision = inverse @ y, np.diag(inverse)
+    return weights, y - weights / precision, 1.0 - nugget * precision
 
 
 def predict(arrays: Arrays, x: Float[Array, " param"]) -> Float[Array, " tau"]:

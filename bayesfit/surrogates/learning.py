@@ -93,6 +93,7 @@ def _first(asked: Asked, runs: Runs, design: Points) -> tuple[Points, Curves, fl
     twice = np.flatnonzero(np.isfinite(curves[:PLACES]).all(axis=1))[:1]
     again, _ = runs.curves(base[twice], repeat=1)
     noise = float(np.sqrt(np.sum((again - curves[twice]) ** 2) / (2.0 * asked.tau.size)))
+    noise = noise if noise > NO_CHANGE else 0.0
     change = np.abs(curves[PLACES:].reshape(PLACES, size, -1) - curves[:PLACES, None]).max(axis=(0, 2))
     for still in np.flatnonzero(change <= NO_CHANGE):
         problem = "does nothing: the curve is the same when it alone changes"

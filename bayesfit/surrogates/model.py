@@ -32,9 +32,21 @@ class StandIn:
     def __init__(self, learnt: Learnt, runs: Runs | None = None) -> None:
         self.learnt, self.runs = learnt, runs
 
+    @property
+    def approximate(self) -> str:
+        """That the simulator is random, in words, if it is."""
+        noise = self.learnt.about["simulator_noise"]
+        return (
+            f"the simulator is random, |g1|^2 by {noise:.2g} (sd) from run to run: its mean is learnt" if noise else ""
+        )
+
     def allow(self, curves: xr.Dataset, noise: Noise, widen: bool) -> xr.Dataset:
         """Curves with errors that allow for the surrogate's; see `allowed`."""
         return allowed(self.learnt, curves, noise, widen)
+
+    def check_within(self, priors: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+        """Refuse priors and fixed values beyond what is learnt; see `Space.check_within`."""
+        self.learnt.space.check_within(priors, fixed)
 
     def check_runs(self) -> None:
         """Refuse to run the simulator.
