@@ -157,13 +157,13 @@ RULES = (
     Rule("misfit", lambda c: bool(c.errors_disputed), lambda c: c.errors_disputed),
     Rule("prior_conflict", lambda c: bool(c.conflicts), lambda c: "; ".join(c.conflicts)),
     Rule("misfit", lambda c: bool(c.dependent) and c.too_narrow > TOO_NARROW, lambda c: c.dependent),
+    Rule("approximate", lambda c: bool(c.learnt), lambda c: c.learnt),
     Rule(
         "not_identified",
         lambda c: bool(c.hardly_narrowed),
         lambda c: f"the data hardly narrow the prior: {', '.join(c.hardly_narrowed)}",
     ),
     Rule("multimodal", lambda c: bool(c.modes), lambda c: c.modes),
-    Rule("approximate", lambda c: bool(c.learnt), lambda c: c.learnt),
 )
 
 

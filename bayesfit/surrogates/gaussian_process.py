@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy import linalg
 from scipy.optimize import minimize
 
@@ -37,12 +37,22 @@ def fit(x: Float[np.ndarray, "run param"], h: Float[np.ndarray, "run tau"]) -> l
         settings.append(_learnt(x[:RUNS], column[:RUNS], settings[-1]))
     settings = settings[1:]
     made = [_conditioned(x, column, each) for column, each in zip(scores.T, settings, strict=True)]
-    weights, held_out, leverage = (np.array(each) for each in zip(*made, strict=True))
-    nugget = np.exp(np.array(settings)[:, -1]) * np.sum(components**2, axis=1)  # noise variance in each component
+    kept = _predicted(scores, np.array([held_out for _, held_out, _ in made]))
+    weights, held_out, leverage = (np.array(each)[kept] for each in zip(*made, strict=True))
+    chosen, components = np.array(settings)[kept], components[kept]
+    nugget = np.exp(chosen[:, -1]) * np.sum(components**2, axis=1)  # variance of the noise in each component
     shares = np.clip(nugget @ leverage / nugget.sum(), 0.0, 1.0)
-    arrays = {"x": x, "settings": np.array(settings), "weights": weights, "mean": mean, "components": components}
+    arrays = {"x": x, "settings": chosen, "weights": weights, "mean": mean, "components": components}
     words = f"Gaussian processes of {len(components)} components"
     return [Fitted("gaussian_process", arrays, mean + held_out.T @ components, words, of_mean(shares))]
+
+
+def _predicted(
+    scores: Float[np.ndarray, "run component"], held_out: Float[np.ndarray, "component run"]
+) -> Int[np.ndarray, " kept"]:
+    """Which components are predicted better than by their mean, and the first: others are noise of the simulator."""
+    useful = np.mean((scores - held_out.T) ** 2, axis=0) < np.mean(scores**2, axis=0)
+    return np.flatnonzero(useful | (np.arange(useful.size) == 0))
 
 
 def kernel(a: Float[Any, "*a param"], b: Float[Any, "run param"], settings: Settings, xp: Any) -> Float[Any, "*a run"]:

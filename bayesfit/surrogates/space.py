@@ -122,7 +122,7 @@ class Space:
 
     def log_prior(self, coordinates: Points) -> Float[np.ndarray, " run"]:
         """Log prior density of coordinates, up to a constant; minus infinity outside what is learnt."""
-        points = self.points(np.clip(coordinates, -1.0, 1.0))
+        points = np.clip(self.points(np.clip(coordinates, -1.0, 1.0)), *self.ends.T)  # not beyond them by rounding
         density = np.zeros(len(points))
         for prior, column, log in zip(self.priors.values(), points.T, self.logarithmic, strict=True):
             density += np.asarray(build(prior.family, prior.values).log_prob(column)) + (np.log(column) if log else 0.0)
