@@ -30,6 +30,7 @@ HOW = {"psis": 1, "delayed": 2}  # each with random numbers of its own
 
 OfDraws = Float[np.ndarray, "chain draw"]
 Values = dict[str, OfDraws]
+Assessed = tuple[float, float, float]  # R-hat, bulk and tail effective sample size
 
 
 class Chosen(NamedTuple):
@@ -139,19 +140,35 @@ def weighted(log_ratio: OfDraws, rng: np.random.Generator) -> Chosen:
 
 
 def delayed(log_ratio: OfDraws, rng: np.random.Generator) -> Chosen:
-    """In each chain, every draw of the surrogate's posterior is a proposal, accepted or rejected by the simulator's
-    likelihood over the surrogate's (Christen & Fox, J. Comput. Graph. Stat. 14, 795 (2005), the first stage run for so
-    long that proposals are independent)."""
+    """Every draw of the surrogate's posterior is a proposal, accepted or rejected by the simulator's likelihood over
+    the surrogate's (Christen & Fox, J. Comput. Graph. Stat. 14, 795 (2005), the first stage run for so long that
+    proposals are independent). The draws of all chains are proposed in random order: one after the other, each would lie near the
+    last, and the chains would lag behind towards the surrogate's posterior."""
     chains, draws = log_ratio.shape
+    order = rng.permutation(log_ratio.size).reshape(chains, draws)
+    proposed = log_ratio.reshape(-1)[order]
     places, accepted = np.zeros((chains, draws), int), 0
     for chain in range(chains):
-        at = int(np.argmax(np.isfinite(log_ratio[chain])))
+        at = int(np.argmax(np.isfinite(proposed[chain])))
         for draw in range(draws):
-            if np.log(rng.random()) < log_ratio[chain, draw] - log_ratio[chain, at]:
+            if np.log(rng.random()) < proposed[chain, draw] - proposed[chain, at]:
                 accepted += draw != at
                 at = draw
-            places[chain, draw] = chain * draws + at
+            places[chain, draw] = order[chain, at]
     return Chosen(places, accepted=accepted / max(chains * (draws - 1), 1))
+
+
+def _reweighted(before: Assessed, chosen: Chosen, limit: float) -> Assessed:
+    """R-hat of the draws that were reweighted, and their effective sample sizes times the share that weights leave."""
+    share = chosen.ess / chosen.places.size * (chosen.pareto_k <= limit)
+    return before[0], share * before[1], share * before[2]
+
+
+def _proposed(before: Assessed, after: Assessed, size: int) -> Assessed:
+    """The larger R-hat of proposals and accepted draws. Proposals in random order hide that they depend on each other,
+    which adds to the variance of means: 1 / ESS of both add up, less that of independent draws."""
+    bulk, tail = (1.0 / (1.0 / a + max(1.0 / b - 1.0 / size, 0.0)) for a, b in zip(after[1:], before[1:], strict=True))
+    return max(before[0], after[0]), bulk, tail
 
 
 def _replaced(outcome: Outcome, chosen: list[Chosen]) -> Outcome:
@@ -168,10 +185,10 @@ def _replaced(outcome: Outcome, chosen: list[Chosen]) -> Outcome:
     limit = largest_good_k(size)
     assessed = []
     for place, each in enumerate(chosen):
-        before, after = (np.stack([source[name][place] for name in names]) for source in (draws.values, values))
-        rhat, *ess = _convergence.worst(after if np.isnan(each.ess) else before)
-        share = 1.0 if np.isnan(each.ess) else each.ess / size * (each.pareto_k <= limit)
-        assessed.append((rhat, *(share * number for number in ess)))
+        before, after = (
+            _convergence.worst(np.stack([source[name][place] for name in names])) for source in (draws.values, values)
+        )
+        assessed.append(_proposed(before, after, size) if np.isnan(each.ess) else _reweighted(before, each, limit))
     columns = (np.array(column, float) for column in zip(*(each[1:] for each in chosen), strict=True))
     exact = Exact(outcome.settings.exact or "", np.full(outcome.bins, size), *columns)
     _warn_of(exact, limit)
