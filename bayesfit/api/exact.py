@@ -142,8 +142,8 @@ def weighted(log_ratio: OfDraws, rng: np.random.Generator) -> Chosen:
 def delayed(log_ratio: OfDraws, rng: np.random.Generator) -> Chosen:
     """Every draw of the surrogate's posterior is a proposal, accepted or rejected by the simulator's likelihood over
     the surrogate's (Christen & Fox, J. Comput. Graph. Stat. 14, 795 (2005), the first stage run for so long that
-    proposals are independent). The draws of all chains are proposed in random order: one after the other, each would lie near the
-    last, and the chains would lag behind towards the surrogate's posterior."""
+    proposals are independent). The draws of all chains are proposed in random order: one after the other, each would
+    lie near the last, and the chains would lag behind towards the surrogate's posterior."""
     chains, draws = log_ratio.shape
     order = rng.permutation(log_ratio.size).reshape(chains, draws)
     proposed = log_ratio.reshape(-1)[order]
