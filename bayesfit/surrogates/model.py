@@ -65,7 +65,9 @@ class StandIn:
         curves, failed = self._named().curves(points)
         warn_of(failed, len(points))
         with jax.enable_x64(True):
-            return self.learnt.interpolated(curves, np.clip(tau, self.learnt.tau[0], self.learnt.tau[-1]))
+            return self.learnt.interpolated(
+                np.clip(curves, 0.0, 1.0), np.clip(tau, self.learnt.tau[0], self.learnt.tau[-1])
+            )
 
     def _named(self) -> Runs:
         if self.runs is None:
