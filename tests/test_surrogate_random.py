@@ -18,7 +18,7 @@ from bayesfit.surrogates.emulator import of_mean
 from bayesfit.surrogates.files import read, with_hash, written
 from bayesfit.surrogates.learnt import Learnt
 from bayesfit.surrogates.model import model_of
-from bayesfit.surrogates.space import Space
+from bayesfit.surrogates.space import Space, check_within
 
 TAU = np.geomspace(1e-3, 0.3, 12)
 SPACE = Space.parse({"rate": "LogUniform(5, 50)", "beta": "Uniform(0.7, 1)"})
@@ -160,5 +160,5 @@ def test_priors_beyond_what_is_learnt_are_refused(learnt, data, words):
 
 
 def test_priors_within_are_taken():
-    SPACE.check_within({"rate": "LogNormal(2.76, 0.2)", "beta": "Uniform(0.7, 1)"}, {"beta": np.array([0.7, 1.0])})
-    Space.parse({"rate": "LogNormal(3, 1)"}).check_within({"rate": "LogNormal(3, 1)", "contrast": "Normal(0, 9)"}, {})
+    check_within(SPACE, {"rate": "LogNormal(2.76, 0.2)", "beta": "Uniform(0.7, 1)"}, {"beta": np.array([0.7, 1.0])})
+    check_within(Space.parse({"rate": "LogNormal(3, 1)"}), {"rate": "LogNormal(3, 1)", "contrast": "Normal(0, 9)"}, {})

@@ -20,6 +20,7 @@ from bayesfit.surrogates.files import read, written
 from bayesfit.surrogates.learnt import Learnt
 from bayesfit.surrogates.runs import Runs, warn_of
 from bayesfit.surrogates.simulator import Simulator
+from bayesfit.surrogates.space import check_within
 from bayesfit.surrogates.workers import Effort
 
 FORMULA = "g2 = baseline + contrast * |g1|^2, |g1|^2 learnt from {runs} runs of {simulator}"
@@ -45,8 +46,8 @@ class StandIn:
         return allowed(self.learnt, curves, noise, widen)
 
     def check_within(self, priors: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
-        """Refuse priors and fixed values beyond what is learnt; see `Space.check_within`."""
-        self.learnt.space.check_within(priors, fixed)
+        """Refuse priors and fixed values beyond what is learnt; see `space.check_within`."""
+        check_within(self.learnt.space, priors, fixed)
 
     def check_runs(self) -> None:
         """Refuse to run the simulator.

@@ -128,23 +128,6 @@ class Space:
             density += np.asarray(build(prior.family, prior.values).log_prob(column)) + (np.log(column) if log else 0.0)
         return np.where(np.all(np.abs(coordinates) <= 1.0, axis=1), density, -np.inf)
 
-    def check_within(self, priors: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
-        """Refuse priors, of which more than 0.2 % is beyond an end of what is learnt, and fixed values out there.
-
-        Raises:
-            SettingsError: says which.
-        """
-        for name, (low, high) in zip(self.names, self.ends, strict=True):
-            known, rounding = f"and the surrogate knows {low:.6g} to {high:.6g}", ROUNDING * (high - low)
-            if name in priors:
-                first, last = _widest(parse_prior(priors[name], name))
-                if first < low - rounding or last > high + rounding:
-                    problem, remedy = f"reaches from {first:.6g} to {last:.6g}, {known}", WITHIN
-                    raise SettingsError(problem, field=f"priors.{name}", remedy=remedy)
-            values = np.atleast_1d(as_numbers(fixed[name], f"fixed.{name}")) if name in fixed else np.zeros(0)
-            for value in values[(values < low - rounding) | (values > high + rounding)][:1]:
-                raise SettingsError(f"got {value:.6g}, {known}", field=f"fixed.{name}", remedy=WITHIN)
-
     def sample(self) -> Float[Array, " param"]:
         """Sample every parameter, in a NumPyro program; the coordinates, at most those of the ends."""
         low, high = self._scaled_ends
@@ -164,6 +147,24 @@ def _ends(prior: Prior) -> tuple[float, float]:
         return float(prior.values["low"]), float(prior.values["high"])
     low, high = _at_quantile(prior, np.array([END, 1.0 - END]))
     return float(low), float(high)
+
+
+def check_within(space: Space, priors: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+    """Refuse priors, of which more than 0.2 % is beyond an end of what is learnt, and fixed values out there.
+
+    Raises:
+        SettingsError: says which.
+    """
+    for name, (low, high) in zip(space.names, space.ends, strict=True):
+        known, rounding = f"and the surrogate knows {low:.6g} to {high:.6g}", ROUNDING * (high - low)
+        if name in priors:
+            first, last = _widest(parse_prior(priors[name], name))
+            if first < low - rounding or last > high + rounding:
+                problem, remedy = f"reaches from {first:.6g} to {last:.6g}, {known}", WITHIN
+                raise SettingsError(problem, field=f"priors.{name}", remedy=remedy)
+        values = np.atleast_1d(as_numbers(fixed[name], f"fixed.{name}")) if name in fixed else np.zeros(0)
+        for value in values[(values < low - rounding) | (values > high + rounding)][:1]:
+            raise SettingsError(f"got {value:.6g}, {known}", field=f"fixed.{name}", remedy=WITHIN)
 
 
 def _widest(prior: Prior) -> tuple[float, float]:
