@@ -65,6 +65,22 @@ def raises(p):
     raise ZeroDivisionError("no photons")
 
 
+def hangs_at_first(p):
+    place = HERE / f"{p['rate']}"
+    if p["beta"] < 0.7 and not place.exists():
+        place.touch()
+        time.sleep(1000)
+    return curve(p)
+
+
+def noisy_outside(p):
+    return curve(p) + np.random.default_rng().normal(0, 0.03, 12)
+
+
+def noisy_idle(p):
+    return noisy_outside({**p, "beta": 0.8})
+
+
 def hangs(p):
     time.sleep(1000)
 
@@ -177,6 +193,13 @@ def test_a_crash_is_tried_again(file):
     np.testing.assert_allclose(curves, true(points()), rtol=1e-14)
     assert failed == {}
     assert len(list(file.parent.glob("*.[0-9]*"))) == (points()[:, 1] < 0.7).sum() > 0
+
+
+def test_a_run_that_takes_too_long_is_tried_once_more(file):
+    curves, failed = runs(f"{file}:hangs_at_first", Effort(workers=2, time_limit=5.0, retries=2)).curves(points(4))
+    np.testing.assert_allclose(curves, true(points(4)), rtol=1e-14)
+    assert failed == {}
+    assert (points(4)[:, 1] < 0.7).any()
 
 
 FAILING = {  # simulator, effort, words of the message
@@ -344,6 +367,20 @@ def test_noise_of_the_simulator_is_stated(file):
     exact = bayesfit.surrogate(f"{file}:curve", SPACE, TAU, budget=40).stands_for.learnt.about
     assert 0.003 < noisy["simulator_noise"] < 0.03
     assert exact["simulator_noise"] == 0.0
+
+
+def test_noise_may_leave_the_range_and_is_not_cut_off(file):
+    learnt = bayesfit.surrogate(f"{file}:noisy_outside", SPACE, TAU, budget=60).stands_for.learnt
+    assert learnt.curves.min() < -0.01
+    assert learnt.curves.max() > 1.01
+    assert 0.015 < learnt.about["simulator_noise"] < 0.06
+    late = learnt.curves[true(learnt.points) < 1e-3]
+    assert abs(late.mean()) < 4.0 * 0.03 / np.sqrt(late.size)
+
+
+def test_a_parameter_that_noise_hides(file):
+    with pytest.warns(match="space.beta: does nothing that the noise of the simulator does not hide"):
+        bayesfit.surrogate(f"{file}:noisy_idle", SPACE, TAU, budget=60)
 
 
 def test_command_line(file):

@@ -9,7 +9,7 @@ from bayesfit.modelling.photon_layout import LOG_WEIGHTS, VARIANCE, WEIGHTS
 from bayesfit.posterior.photon_noise import with_theory
 from bayesfit.posterior.prepare import prepare
 from bayesfit.sample.draws import Draws
-from bayesfit.sample.redrawn import delayed, joined, redrawn
+from bayesfit.sample.redrawn import delayed, redrawn
 from bayesfit.sample.theory_draws import with_own_errors
 from bayesfit.sample.theory_tables import OwnErrors, Table, whole
 
@@ -134,6 +134,6 @@ def test_convergence_is_that_of_the_chosen_draws():
     x = np.random.default_rng(3).standard_normal((CHAINS, DRAWS))
     stuck = np.zeros((1, CHAINS, DRAWS), int) + DRAWS * np.arange(CHAINS)[:, None]
     stuck[..., ::10] += np.arange(0, DRAWS, 10)
-    found = redrawn(joined([draws_of({"rate": x})]), stuck, ["rate"])
+    found = redrawn(draws_of({"rate": x}), stuck, ["rate"])
     assert found.convergence[0, 0] > 1.01
     assert len(np.unique(found.values["rate"])) <= CHAINS * 10

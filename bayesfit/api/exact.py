@@ -23,7 +23,9 @@ from bayesfit.modelling.settings import FitSettings
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
 from bayesfit.sample import convergence as _convergence
+from bayesfit.sample import redrawn
 from bayesfit.sample.draws import LEAST_ESS
+from bayesfit.sample.redrawn import Assessed
 
 RUNS = 600  # true runs for each bin, at most
 HOW = {"psis": 1, "delayed": 2}  # each with random numbers of its own
@@ -139,44 +141,31 @@ def weighted(log_ratio: OfDraws, rng: np.random.Generator) -> Chosen:
 
 
 def delayed(log_ratio: OfDraws, rng: np.random.Generator) -> Chosen:
-    """In each chain, every draw of the surrogate's posterior is a proposal, accepted or rejected by the simulator's
-    likelihood over the surrogate's (Christen & Fox, J. Comput. Graph. Stat. 14, 795 (2005), the first stage run for so
-    long that proposals are independent)."""
-    chains, draws = log_ratio.shape
-    places, accepted = np.zeros((chains, draws), int), 0
-    for chain in range(chains):
-        at = int(np.argmax(np.isfinite(log_ratio[chain])))
-        for draw in range(draws):
-            if np.log(rng.random()) < log_ratio[chain, draw] - log_ratio[chain, at]:
-                accepted += draw != at
-                at = draw
-            places[chain, draw] = chain * draws + at
-    return Chosen(places, accepted=accepted / max(chains * (draws - 1), 1))
+    """Draws accepted by the simulator's likelihood over the surrogate's."""
+    places, accepted = redrawn.delayed(log_ratio, rng)
+    return Chosen(places, accepted=accepted)
+
+
+def _reweighted(before: Assessed, chosen: Chosen, limit: float) -> Assessed:
+    """R-hat of the draws that were reweighted, and their effective sample sizes times the share that weights leave."""
+    share = chosen.ess / chosen.places.size * (chosen.pareto_k <= limit)
+    return before[0], share * before[1], share * before[2]
 
 
 def _replaced(outcome: Outcome, chosen: list[Chosen]) -> Outcome:
     """The outcome with the chosen draws, and an assessment of these."""
-
-    def picked(array: np.ndarray) -> np.ndarray:
-        rows = zip(array, chosen, strict=True)
-        return np.array([row.reshape(-1)[each.places] for row, each in rows])
-
     draws, posterior = outcome.draws, outcome.problem.posterior
     names = (*posterior.names, *posterior.marginal)
-    values = {name: picked(array) for name, array in draws.values.items()}
+    found = redrawn.redrawn(draws, np.array([each.places for each in chosen]), names)
     size = outcome.settings.chains * outcome.settings.draws
     limit = largest_good_k(size)
-    assessed = []
     for place, each in enumerate(chosen):
-        before, after = (np.stack([source[name][place] for name in names]) for source in (draws.values, values))
-        rhat, *ess = _convergence.worst(after if np.isnan(each.ess) else before)
-        share = 1.0 if np.isnan(each.ess) else each.ess / size * (each.pareto_k <= limit)
-        assessed.append((rhat, *(share * number for number in ess)))
+        if not np.isnan(each.ess):
+            before = _convergence.worst(np.stack([draws.values[name][place] for name in names]))
+            found.convergence[place] = _reweighted(before, each, limit)
     columns = (np.array(column, float) for column in zip(*(each[1:] for each in chosen), strict=True))
     exact = Exact(outcome.settings.exact or "", np.full(outcome.bins, size), *columns)
     _warn_of(exact, limit)
-    stats = {name: picked(array) for name, array in draws.stats.items()}
-    found = replace(draws, values=values, stats=stats, convergence=np.array(assessed))
     return replace(outcome, draws=found, exact=exact)
 
 

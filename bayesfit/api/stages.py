@@ -14,9 +14,11 @@ from bayesfit.api.exact import check_exact, corrected
 from bayesfit.api.made_of import made_of
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.journal import agree
+from bayesfit.compute.kinds import expect_table
 from bayesfit.compute.work import Progress, Report, heeded
 from bayesfit.data.curves import by_bin
 from bayesfit.diagnose.outcome import Outcome
+from bayesfit.modelling.known_correlation import for_data
 from bayesfit.modelling.model_choice import get_model
 from bayesfit.modelling.noise import get_noise
 from bayesfit.modelling.noise_model import Noise, without_approximation
@@ -81,22 +83,29 @@ def begin(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> Begun:
         InputError, SettingsError, ModelError: they cannot be used.
     """
     check_exact(get_model(choices.model), settings, bool(choices.across))
-    curves = _allowed(as_needed(curves, get_noise(settings.noise)), choices.model, settings)
+    curves = _allowed(as_needed(curves, get_noise(settings.noise)), choices, settings)
     if choices.across or settings.method != "nuts":
         problem, together = prepared_together(curves, choices, settings)
     else:
-        problem, together = _prepared(curves, choices, get_noise(settings.noise)), None
+        problem, together = _prepared(curves, choices, for_data(get_noise(settings.noise), curves)), None
     curves = by_bin(curves)
     agree(lambda: made_of(curves, problem, settings, choices.across))
     return Begun(curves, problem, _before(curves, problem, settings), together)
 
 
-def _allowed(curves: xr.Dataset, model: Any, settings: FitSettings) -> xr.Dataset:
+def _allowed(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> xr.Dataset:
     """The curves with errors that allow for those of a model that only stands for another one; draws that are to be
-    corrected have the errors of the data."""
-    stands_for = get_model(model).stands_for
+    corrected have the errors of the data.
+
+    Raises:
+        InputError, SettingsError: the model is not known well enough, or not where it is asked for.
+    """
+    stands_for = get_model(choices.model).stands_for
     if stands_for is None:
         return curves
+    expect_table(choices.priors, "priors")
+    expect_table(choices.fixed, "fixed")
+    stands_for.check_within(choices.priors, choices.fixed)
     return stands_for.allow(oriented(curves), get_noise(settings.noise), widen=settings.exact is None)
 
 
@@ -114,7 +123,7 @@ def prepared_together(
     joint_fit.check_included(settings.include)
     pooled = joint_fit.Pooled.parse(by_bin(curves), choices.across, choices.priors, choices.fixed, settings.method)
     priors, fixed = map(pooled.without_common, (choices.priors, choices.fixed))
-    noise = get_noise(settings.noise)
+    noise = for_data(get_noise(settings.noise), curves)
     noise = without_approximation(noise) if pooled.poolings else noise
     problem = _prepared(curves, choices._replace(priors=priors, fixed=fixed), noise)
     pooled.check(problem)

@@ -52,7 +52,8 @@ class Case:
     chains have two modes; `dependent`: in words, which bins are not independent of each other; `too_narrow`: the
     factor by which intervals are too narrow therefore; `approximate`: in words, that draws are those of an
     approximation; `errors_disputed`: in words, that a measured covariance gives larger errors than theory's;
-    `theory_change`: how far off the log likelihood of draws is by theory's errors, which come from a table.
+    `theory_change`: how far off the log likelihood of draws is by theory's errors; `learnt`: in
+    words, that the model is the mean of a random simulator.
     """
 
     points: int = 1
@@ -81,6 +82,7 @@ class Case:
     too_narrow: float = 1.0
     approximate: str = ""
     theory_change: float = 0.0
+    learnt: str = ""
 
     @property
     def ess(self) -> float:
@@ -155,6 +157,7 @@ RULES = (
     Rule("misfit", lambda c: bool(c.errors_disputed), lambda c: c.errors_disputed),
     Rule("prior_conflict", lambda c: bool(c.conflicts), lambda c: "; ".join(c.conflicts)),
     Rule("misfit", lambda c: bool(c.dependent) and c.too_narrow > TOO_NARROW, lambda c: c.dependent),
+    Rule("approximate", lambda c: bool(c.learnt), lambda c: c.learnt),
     Rule(
         "not_identified",
         lambda c: bool(c.hardly_narrowed),

@@ -49,7 +49,7 @@ NUMBERS = {
     "speckle_log_ratio": (
         "log likelihood of the residuals with the correlations of noise 'speckle' minus that with those of 'correlated'"
     ),
-    "theory_change": "how far the log likelihood of draws is off by theory's errors, which noise 'photons' takes from a table",
+    "theory_change": "how far off the log likelihood of draws is by theory's errors, from a table (noise 'photons')",
 }
 
 
@@ -99,6 +99,7 @@ def _of_chains(findings: Findings, numbers: dict[str, float]) -> Case:
         largest_excess=3.0 * findings.sampled + 10.0,
         finite=bool(np.all(np.isfinite(findings.potential))),
         theory_change=findings.theory_change,
+        learnt=findings.learnt,
     )
 
 

@@ -38,12 +38,25 @@ BASELINE = Parameter("baseline", "", r"B", "value of g2 at delays long after the
 class StandsFor(Protocol):
     """What a model knows of that for which it only stands, as a surrogate stands for a simulator."""
 
+    @property
+    def approximate(self) -> str:
+        """In words, why no posterior of the model is more than approximate; else ""."""
+        ...
+
     def allow(self, curves: xr.Dataset, noise: Noise, widen: bool) -> xr.Dataset:
         """Curves as they are fitted with this model: with errors that allow for its own, unless they are not to be
         widened.
 
         Raises:
             InputError, SettingsError: its own errors are too large.
+        """
+        ...
+
+    def check_within(self, priors: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+        """Refuse priors and fixed values for which the model is not known.
+
+        Raises:
+            SettingsError: says which.
         """
         ...
 

@@ -14,6 +14,7 @@ from bayesfit.compute.kinds import expect_curves
 from bayesfit.data.counting import as_counted
 from bayesfit.data.covariance import as_estimated
 from bayesfit.data.curves import by_bin
+from bayesfit.modelling import known_correlation
 from bayesfit.modelling.compression import Estimated, layout_of
 from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.photon_layout import uncorrelated, with_white_data
@@ -111,6 +112,8 @@ def _layouts(
         own = tau[: data.sizes["tau"]]
         rows = zip(data.valid.values, data.g2_cov.values, data.cov_samples.values, strict=True)
         return np.array([layout_of(own, valid, Estimated(each, n), tau.size) for valid, each, n in rows])
+    if noise.correlates:
+        return known_correlation.layout_of(data, tau.size)
     layout = noise.layout(tau)
     return np.broadcast_to(layout, (data.sizes["q_bin"], *layout.shape)).copy()
 

@@ -70,6 +70,7 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         name: draws.stats[name][place][:, :made] if name in draws.stats else nothing
         for name in ("potential", "n_steps", "diverging", "independence_accepted")
     }
+    stands_for = posterior.model.stands_for
     return Findings(
         draws={name: draws.values[name][place][:, :made] for name in names} if draws.values else {},
         convergence=tuple(draws.convergence[place]),
@@ -83,6 +84,7 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         speckle_log_ratio=float(found.log_ratio[place]),
         theory_change=0.0 if outcome.theory_change is None else float(outcome.theory_change[place]),
         errors_disputed=found.errors_disputed[place],
+        learnt="" if stands_for is None else stands_for.approximate,
         chi2=float(found.chi2[place]),
         tau=curves.tau.values[valid],
         delays=_delays(outcome),

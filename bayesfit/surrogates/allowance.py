@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.data.curves import by_bin
+from bayesfit.modelling.known_correlation import CORRELATES
 from bayesfit.modelling.noise_model import Noise
 from bayesfit.surrogates.learnt import Learnt
 from bayesfit.surrogates.nearby import Nearby, Search
@@ -20,10 +21,12 @@ ROUNDING = 1e-9  # relative, of delays
 
 
 class Off(NamedTuple):
-    """The surrogate's error in every bin, over the data's standard deviation; 0 where points are not valid."""
+    """The surrogate's error in every bin, over the data's standard deviation; 0 where points are not valid. Of a random
+    simulator also the `covariance` of the errors, in the same units."""
 
     ratio: Float[np.ndarray, "q_bin tau"]
     tau: Float[np.ndarray, " tau"]
+    covariance: Float[np.ndarray, "q_bin tau tau"] | None = None
 
     @property
     def worst(self) -> float:
@@ -39,7 +42,8 @@ class Off(NamedTuple):
 
 def allowed(learnt: Learnt, curves: xr.Dataset, noise: Noise, widen: bool = True) -> xr.Dataset:
     """Curves with errors that allow for those of the surrogate, in quadrature, at delays where it is off by more than
-    0.3 of the data's sd, if errors are to be widened.
+    0.3 of the data's sd, if errors are to be widened. With a random simulator they always do, and, where the noise
+    model has independent normal errors, correlate as those of the mean do (`error_correlation`).
 
     Raises:
         InputError: it is off by more than the data's sd, or has not learnt these delays. SettingsError: the noise model
@@ -54,6 +58,9 @@ def allowed(learnt: Learnt, curves: xr.Dataset, noise: Noise, widen: bool = True
         budget = learnt.budget_for(off.worst / WIDENS)
         remedy = f"A budget of about {budget} would help, or learning near these curves: surrogate(..., data=curves)"
         raise InputError(f"the surrogate's held-out error is {said}", field="model", bin=bin, remedy=remedy)
+    if off.covariance is not None and noise.name in CORRELATES:
+        words = "its covariance is part of the errors"
+        return _with_covariance(curves, off.covariance).assign_attrs(surrogate_error=f"{said}; {words}")
     widened = (off.ratio > WIDENS) & widen
     if widened.any() and (noise.counted or noise.estimated):
         problem = f"{noise.name!r} has no errors to widen, and the surrogate's held-out error is {said}"
@@ -61,6 +68,17 @@ def allowed(learnt: Learnt, curves: xr.Dataset, noise: Noise, widen: bool = True
     done = f"errors widened at {widened.sum()} points" if widened.any() and noise.stated else "nothing widened"
     factor = xr.DataArray(np.where(widened, np.sqrt(1.0 + off.ratio**2), 1.0), dims=("q_bin", "tau"))
     return curves.assign(g2_err=curves.g2_err * factor).assign_attrs(surrogate_error=f"{said}; {done}")
+
+
+def _with_covariance(curves: xr.Dataset, covariance: Float[np.ndarray, "q_bin tau tau"]) -> xr.Dataset:
+    """Curves to whose independent errors this covariance, in units of the data's sd, is added."""
+    total = covariance + np.eye(curves.sizes["tau"])
+    factor = np.sqrt(np.diagonal(total, axis1=1, axis2=2))
+    correlation = total / (factor[:, :, None] * factor[:, None, :])
+    return curves.assign(
+        g2_err=curves.g2_err * xr.DataArray(factor, dims=("q_bin", "tau")),
+        error_correlation=(("q_bin", "tau", "tau_other"), correlation),
+    )
 
 
 def check_delays(known: Float[np.ndarray, " tau"], curves: xr.Dataset) -> None:
@@ -84,13 +102,19 @@ def how_far_off(learnt: Learnt, curves: xr.Dataset, with_scale: bool = True) -> 
     with jax.enable_x64(True):
         found = nearby(learnt, curves)
     ratio = np.zeros((curves.sizes["q_bin"], tau.size))
+    covariance = np.zeros((*ratio.shape, tau.size)) if learnt.random else None
     for bin, near in enumerate(found):
         if near is not None:
-            error = near.contrast * learnt.error_at(near.coordinates.mean(axis=0), np.maximum(tau, learnt.tau[0]))
-            valid = curves.valid.values[bin]
-            over = error[valid] / curves.g2_err.values[bin][valid]
-            ratio[bin, valid] = over / (_error_scale(near.error_scale, over) if with_scale else 1.0)
-    return Off(ratio, tau)
+            valid, x = curves.valid.values[bin], near.coordinates.mean(axis=0)
+            height = near.contrast / curves.g2_err.values[bin][valid]
+            own = np.maximum(tau[valid], learnt.tau[0])
+            over = height * learnt.error_at(x, own)
+            scale = _error_scale(near.error_scale, over) if with_scale else 1.0
+            ratio[bin, valid] = over / scale
+            if covariance is not None:
+                both = np.ix_(valid, valid)
+                covariance[bin][both] = np.outer(height, height) * learnt.covariance_at(x, own) / scale**2
+    return Off(ratio, tau, covariance)
 
 
 def _error_scale(residual: float, over: Float[np.ndarray, " valid"]) -> float:

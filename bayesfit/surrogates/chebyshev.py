@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bayesfit.surrogates.emulator import Arrays, Fitted
+from bayesfit.surrogates.emulator import Arrays, Fitted, of_mean
 
 RUNS_PER_TERM = 2.0  # at least, so that runs can be held out
 HIGHEST = {1: 40, 2: 24, 3: 16}  # degree, by the number of parameters
@@ -29,10 +29,11 @@ def fit(x: Float[np.ndarray, "run param"], h: Float[np.ndarray, "run tau"]) -> l
         q, r = np.linalg.qr(basis)
         if np.abs(np.diag(r)).min() < 1e-8 * np.abs(np.diag(r)).max():
             break
-        leverage = np.minimum(np.sum(q**2, axis=1), LARGEST_LEVERAGE)[:, None]
-        held_out = h - (h - q @ (q.T @ h)) / (1.0 - leverage)
+        leverage = np.minimum(np.sum(q**2, axis=1), LARGEST_LEVERAGE)
+        held_out = h - (h - q @ (q.T @ h)) / (1.0 - leverage)[:, None]
         arrays = {"powers": powers, "coefficients": np.linalg.solve(r, q.T @ h)}
-        found.append(Fitted("chebyshev", arrays, held_out, f"polynomials of degree {degree}, {len(powers)} terms"))
+        words = f"polynomials of degree {degree}, {len(powers)} terms"
+        found.append(Fitted("chebyshev", arrays, held_out, words, of_mean(leverage)))
     return found
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bayesfit.compute.errors import SettingsError
-from bayesfit.surrogates.simulator import INPUT, OUTPUT, RunFailed
+from bayesfit.surrogates.simulator import INPUT, OUTPUT, RunFailed, TookLonger
 
 
 class Command:
@@ -49,7 +49,7 @@ class Command:
         try:
             _, errors = self.process.communicate(timeout=limit)
         except subprocess.TimeoutExpired as error:
-            raise RunFailed(f"took longer than {limit:g} s", final=True) from error
+            raise TookLonger(limit) from error
         finally:
             self._kill()
         lines = errors.decode(errors="replace").strip().splitlines()

@@ -12,12 +12,21 @@ Arrays = dict[str, np.ndarray]
 
 class Fitted(NamedTuple):
     """An emulator of one `kind`: its `arrays`, what it predicts for each run when that run is `held_out` (run, tau),
-    and what it is in `words`."""
+    and what it is in `words`. `of_mean` (run,) is the factor that makes a held-out error, where it comes from noise of
+    the runs, one of the predicted mean; see `of_mean`."""
 
     kind: str
     arrays: Arrays
     held_out: Float[np.ndarray, "run tau"]
     words: str
+    of_mean: Float[np.ndarray, "*run"] | float = 1.0
+
+
+def of_mean(leverage: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
+    """What held-out errors of noisy runs are multiplied with to be those of the mean that is predicted there. With
+    noise of variance s^2 and a leverage h (the share of each run in its own prediction) of a linear smoother, the
+    former have variance s^2 / (1 - h) and the latter s^2 h."""
+    return np.sqrt(leverage * (1.0 - leverage))
 
 
 class Components(NamedTuple):

@@ -26,6 +26,7 @@ ENDING = ".npz"
 KIND = "bayesfit surrogate"
 OWN = ("tau", "points", "curves", "errors")  # arrays of every surrogate; those of its emulator begin with EMULATOR
 EMULATOR = "emulator_"
+OF_MEAN = "of_mean"  # array of a random simulator
 
 
 def written(learnt: Learnt, path: Path) -> None:
@@ -90,6 +91,7 @@ def read(path: Path) -> Learnt:
 def _parts(learnt: Learnt) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """A surrogate as arrays and a header."""
     arrays = {name: np.asarray(getattr(learnt, name)) for name in OWN}
+    arrays |= {} if learnt.of_mean is None else {OF_MEAN: learnt.of_mean}
     arrays |= {EMULATOR + name: np.asarray(array) for name, array in learnt.arrays.items()}
     emulator = {"kind": learnt.kind, "link": learnt.link, "falls": learnt.falls}
     return arrays, {
@@ -106,7 +108,7 @@ def _learnt(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> Lear
     emulator = {name.removeprefix(EMULATOR): array for name, array in arrays.items() if name.startswith(EMULATOR)}
     how = header["emulator"]
     space = Space.of_plain(header["space"])
-    return Learnt(space=space, **own, **how, arrays=emulator, about=header["about"])
+    return Learnt(space=space, **own, **how, arrays=emulator, about=header["about"], of_mean=arrays.get(OF_MEAN))
 
 
 def _hash(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> str:

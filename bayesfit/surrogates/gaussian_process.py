@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy import linalg
 from scipy.optimize import minimize
 
-from bayesfit.surrogates.emulator import Arrays, Fitted, principal
+from bayesfit.surrogates.emulator import Arrays, Fitted, of_mean, principal
 
 LEFT_OUT = 1e-7  # of the variance, by components that are not learnt
 COMPONENTS = 12  # at most
@@ -37,10 +37,22 @@ def fit(x: Float[np.ndarray, "run param"], h: Float[np.ndarray, "run tau"]) -> l
         settings.append(_learnt(x[:RUNS], column[:RUNS], settings[-1]))
     settings = settings[1:]
     made = [_conditioned(x, column, each) for column, each in zip(scores.T, settings, strict=True)]
-    weights, held_out = (np.array(each) for each in zip(*made, strict=True))
-    arrays = {"x": x, "settings": np.array(settings), "weights": weights, "mean": mean, "components": components}
+    kept = _predicted(scores, np.array([held_out for _, held_out, _ in made]))
+    weights, held_out, leverage = (np.array(each)[kept] for each in zip(*made, strict=True))
+    chosen, components = np.array(settings)[kept], components[kept]
+    nugget = np.exp(chosen[:, -1]) * np.sum(components**2, axis=1)  # variance of the noise in each component
+    shares = np.clip(nugget @ leverage / nugget.sum(), 0.0, 1.0)
+    arrays = {"x": x, "settings": chosen, "weights": weights, "mean": mean, "components": components}
     words = f"Gaussian processes of {len(components)} components"
-    return [Fitted("gaussian_process", arrays, mean + held_out.T @ components, words)]
+    return [Fitted("gaussian_process", arrays, mean + held_out.T @ components, words, of_mean(shares))]
+
+
+def _predicted(
+    scores: Float[np.ndarray, "run component"], held_out: Float[np.ndarray, "component run"]
+) -> Int[np.ndarray, " kept"]:
+    """Which components are predicted better than by their mean, and the first: others are noise of the simulator."""
+    useful = np.mean((scores - held_out.T) ** 2, axis=0) < np.mean(scores**2, axis=0)
+    return np.flatnonzero(useful | (np.arange(useful.size) == 0))
 
 
 def kernel(a: Float[Any, "*a param"], b: Float[Any, "run param"], settings: Settings, xp: Any) -> Float[Any, "*a run"]:
@@ -80,11 +92,13 @@ def _objective(
 
 def _conditioned(
     x: Float[np.ndarray, "run param"], y: Float[np.ndarray, " run"], settings: Settings
-) -> tuple[Float[np.ndarray, " run"], Float[np.ndarray, " run"]]:
-    """The weights of the runs, and what is predicted for each from all others."""
-    inverse = np.linalg.inv(kernel(x, x, settings, np) + np.exp(settings[-1]) * np.eye(len(x)))
-    weights = inverse @ y
-    return weights, y - weights / np.diag(inverse)
+) -> tuple[Float[np.ndarray, " run"], ...]:
+    """The weights of the runs, what is predicted for each from all others, and the share of each in what is predicted
+    from all."""
+    nugget = np.exp(settings[-1])
+    inverse = np.linalg.inv(kernel(x, x, settings, np) + nugget * np.eye(len(x)))
+    weights, precision = inverse @ y, np.diag(inverse)
+    return weights, y - weights / precision, 1.0 - nugget * precision
 
 
 def predict(arrays: Arrays, x: Float[Array, " param"]) -> Float[Array, " tau"]:

@@ -37,15 +37,16 @@ class Choice(NamedTuple):
         return float(np.sqrt(np.mean(self.errors**2)))
 
 
-def choose(x: Coordinates, curves: Curves) -> Choice:
+def choose(x: Coordinates, curves: Curves, random: bool = False) -> Choice:
     """The emulator with the smallest held-out error: polynomials; unless these suffice, also Gaussian
-    processes; and for many parameters also networks."""
+    processes; and for many parameters also networks. Of random curves, |g1|^2 itself is learnt, whose mean is asked
+    for."""
     with threadpool_limits(1):  # of matrices this small, threads make the algebra ten times slower
-        return _best(x, curves)
+        return _best(x, curves, ("identity",) if random else LINKS)
 
 
-def _best(x: Coordinates, curves: Curves) -> Choice:
-    best = min((choice for link in LINKS for choice in tried(chebyshev.fit, x, curves, link)), key=lambda c: c.rms)
+def _best(x: Coordinates, curves: Curves, links: tuple[str, ...]) -> Choice:
+    best = min((choice for link in links for choice in tried(chebyshev.fit, x, curves, link)), key=lambda c: c.rms)
     if best.rms > GOOD_ENOUGH:
         best = min([best, *tried(gaussian_process.fit, x, curves, best.link)], key=lambda c: c.rms)
         if x.shape[1] >= networks.FEWEST:

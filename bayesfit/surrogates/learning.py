@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.errors import SettingsError, warn
 from bayesfit.surrogates.allowance import WIDENS, how_far_off, nearby
 from bayesfit.surrogates.files import with_hash
 from bayesfit.surrogates.learnt import Learnt
@@ -19,6 +21,8 @@ from bayesfit.surrogates.space import Space
 PLACES = 2  # at which every parameter is moved
 NO_CHANGE = 1e-9  # of |g1|^2
 BATCHES = 4  # of runs near measured curves
+INWARD = 0.7  # coordinates between which a parameter is moved
+IDLE = 3.0  # errors of the mean; two independent errors differ by 1.4
 
 Points = Float[np.ndarray, "run param"]
 Curves = Float[np.ndarray, "run tau"]
@@ -62,18 +66,20 @@ def learn(asked: Asked, runs: Runs, name: str) -> Learnt:
     warn_of(failed, len(design))
     learnt = _learnt(asked, runs, (points, curves), noise)
     learnt = learnt if asked.data is None else _near(learnt, asked, runs)
+    _warn_of_idle(learnt)
     return with_hash(replace(learnt, about={**learnt.about, "name": name}))
 
 
 def _learnt(asked: Asked, runs: Runs, made: tuple[Points, Curves], noise: float) -> Learnt:
-    simulator = runs.simulator
+    simulator, (points, curves) = runs.simulator, made
     about = {
         "simulator": {"name": simulator.name, "sha256": simulator.sha256},
         "budget": asked.budget,
         "seed": asked.seed,
         "simulator_noise": noise,
     }
-    return Learnt.of_runs(asked.space, asked.tau, made, about)
+    curves = curves if noise else np.clip(curves, 0.0, 1.0)  # noise that is cut off has another mean
+    return Learnt.of_runs(asked.space, asked.tau, (points, curves), about)
 
 
 def _first(asked: Asked, runs: Runs, design: Points) -> tuple[Points, Curves, float]:
@@ -93,6 +99,7 @@ def _first(asked: Asked, runs: Runs, design: Points) -> tuple[Points, Curves, fl
     twice = np.flatnonzero(np.isfinite(curves[:PLACES]).all(axis=1))[:1]
     again, _ = runs.curves(base[twice], repeat=1)
     noise = float(np.sqrt(np.sum((again - curves[twice]) ** 2) / (2.0 * asked.tau.size)))
+    noise = noise if noise > NO_CHANGE else 0.0
     change = np.abs(curves[PLACES:].reshape(PLACES, size, -1) - curves[:PLACES, None]).max(axis=(0, 2))
     for still in np.flatnonzero(change <= NO_CHANGE):
         problem = "does nothing: the curve is the same when it alone changes"
@@ -113,6 +120,19 @@ def _with(points: Points, curves: Curves, more: Points, made: Curves) -> tuple[P
     """All runs that gave a curve, the design before the first runs."""
     kept = np.isfinite(made).all(axis=1)
     return np.concatenate([more[kept], points]), np.concatenate([made[kept], curves])
+
+
+def _warn_of_idle(learnt: Learnt) -> None:
+    """Warn of parameters with which the mean of a random simulator does not change by more than its own error."""
+    if not learnt.random:
+        return
+    size, middle = learnt.space.size, np.zeros(learnt.space.size)
+    shape = jax.jit(lambda x: learnt.shape(x, jnp.asarray(learnt.tau)))
+    error = np.sqrt(np.mean(learnt.error_at(middle, learnt.tau) ** 2))
+    for name, step in zip(learnt.space.names, INWARD * np.eye(size), strict=True):
+        change = np.sqrt(np.mean(np.asarray(shape(middle + step) - shape(middle - step)) ** 2))
+        if change < IDLE * error:
+            warn(f"space.{name}: does nothing that the noise of the simulator does not hide; leave it out?")
 
 
 def _near(learnt: Learnt, asked: Asked, runs: Runs) -> Learnt:

@@ -18,6 +18,7 @@ from bayesfit.surrogates.ladder import PREDICT, choose
 from bayesfit.surrogates.space import Space
 
 NEAREST = 12  # held-out runs that say how large the error is at a place
+NEAREST_RANDOM = 60  # and that say how the errors of a random simulator's mean correlate
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +27,8 @@ class Learnt:
 
     `points` (run, param) and `curves` (run, tau) are the runs; `errors` (run, tau) are those of |g1|^2 where each run
     was held out. `kind`, `link`, `arrays` and `falls` make the emulator; `about` says where it comes from, as JSON can
-    hold it.
+    hold it. For a random simulator, whose mean is learnt, `of_mean` (run,) are the factors that make these errors those
+    of the mean (see `emulator.of_mean`).
     """
 
     space: Space
@@ -39,21 +41,29 @@ class Learnt:
     arrays: Arrays
     falls: bool
     about: Mapping[str, Any]
+    of_mean: Float[np.ndarray, " run"] | None = None
 
     @classmethod
     def of_runs(cls, space: Space, tau: np.ndarray, runs: tuple[np.ndarray, np.ndarray], about: Any) -> Learnt:
         """Learn from runs, given as points (run, param) and curves (run, tau). Call it with x64 on."""
         points, curves = runs
         x = space.coordinates(points)
-        best, half = choose(x, curves), len(x) // 2
+        random = bool(about["simulator_noise"])
+        best, half = choose(x, curves, random), len(x) // 2
         said = {
             "emulator": best.fitted.words,
             "held_out_rms": best.rms,
-            "held_out_rms_of_half": choose(x[:half], curves[:half]).rms,
+            "held_out_rms_of_half": choose(x[:half], curves[:half], random).rms,
             "runs": len(x),
         }
         emulator = best.fitted.kind, best.link, best.fitted.arrays, outputs.falls(curves)
-        return cls(space, tau, points, curves, best.errors, *emulator, {**about, **said})
+        of_mean = np.broadcast_to(best.fitted.of_mean, len(x)).copy() if random else None
+        return cls(space, tau, points, curves, best.errors, *emulator, {**about, **said}, of_mean)
+
+    @property
+    def random(self) -> bool:
+        """Whether two runs of the simulator at one place differ."""
+        return bool(self.about["simulator_noise"])
 
     @cached_property
     def log_tau(self) -> Float[np.ndarray, " tau"]:
@@ -86,10 +96,21 @@ class Learnt:
 
     def error_at(self, x: Float[np.ndarray, " param"], tau: Float[np.ndarray, " any"]) -> Float[np.ndarray, " any"]:
         """Root mean square of the held-out errors of |g1|^2 about coordinates, at any delays."""
-        distance = np.sum((self.space.coordinates(self.points) - x) ** 2, axis=1)
-        nearest = np.argsort(distance, kind="stable")[:NEAREST]
-        rms = np.sqrt(np.mean(self.errors[nearest] ** 2, axis=0))
+        rms = np.sqrt(np.mean(self._errors_near(x, NEAREST) ** 2, axis=0))
         return np.interp(np.log(tau), self.log_tau, rms)
+
+    def covariance_at(self, x: Float[np.ndarray, " param"], tau: Float[np.ndarray, " any"]) -> np.ndarray:
+        """Second moments (any, any) of the errors of a random simulator's mean about coordinates, at any delays."""
+        rows = self._errors_near(x, NEAREST_RANDOM)
+        errors = np.stack([np.interp(np.log(tau), self.log_tau, row) for row in rows])
+        return errors.T @ errors / len(errors)
+
+    def _errors_near(self, x: Float[np.ndarray, " param"], count: int) -> Float[np.ndarray, "near tau"]:
+        """The errors at the runs nearest to coordinates, those of the mean if the simulator is random."""
+        distance = np.sum((self.space.coordinates(self.points) - x) ** 2, axis=1)
+        nearest = np.argsort(distance, kind="stable")[:count]
+        errors = self.errors[nearest]
+        return errors if self.of_mean is None else errors * self.of_mean[nearest, None]
 
     def budget_for(self, ratio: float) -> int:
         """How many runs would make the held-out error smaller by this ratio, if it goes on falling as from half of the

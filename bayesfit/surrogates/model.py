@@ -20,6 +20,7 @@ from bayesfit.surrogates.files import read, written
 from bayesfit.surrogates.learnt import Learnt
 from bayesfit.surrogates.runs import Runs, warn_of
 from bayesfit.surrogates.simulator import Simulator
+from bayesfit.surrogates.space import check_within
 from bayesfit.surrogates.workers import Effort
 
 FORMULA = "g2 = baseline + contrast * |g1|^2, |g1|^2 learnt from {runs} runs of {simulator}"
@@ -32,9 +33,21 @@ class StandIn:
     def __init__(self, learnt: Learnt, runs: Runs | None = None) -> None:
         self.learnt, self.runs = learnt, runs
 
+    @property
+    def approximate(self) -> str:
+        """That the simulator is random, in words, if it is."""
+        noise = self.learnt.about["simulator_noise"]
+        return (
+            f"the simulator is random, |g1|^2 by {noise:.2g} (sd) from run to run: its mean is learnt" if noise else ""
+        )
+
     def allow(self, curves: xr.Dataset, noise: Noise, widen: bool) -> xr.Dataset:
         """Curves with errors that allow for the surrogate's; see `allowed`."""
         return allowed(self.learnt, curves, noise, widen)
+
+    def check_within(self, priors: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+        """Refuse priors and fixed values beyond what is learnt; see `space.check_within`."""
+        check_within(self.learnt.space, priors, fixed)
 
     def check_runs(self) -> None:
         """Refuse to run the simulator.
@@ -53,7 +66,9 @@ class StandIn:
         curves, failed = self._named().curves(points)
         warn_of(failed, len(points))
         with jax.enable_x64(True):
-            return self.learnt.interpolated(curves, np.clip(tau, self.learnt.tau[0], self.learnt.tau[-1]))
+            return self.learnt.interpolated(
+                np.clip(curves, 0.0, 1.0), np.clip(tau, self.learnt.tau[0], self.learnt.tau[-1])
+            )
 
     def _named(self) -> Runs:
         if self.runs is None:

@@ -21,7 +21,8 @@ from bayesfit.modelling.file_checks import readable
 
 INPUT, OUTPUT = "{input}", "{output}"
 GIVE = "Give a function, 'FILE.py:FUNCTION', or a command as a list of words"
-OUTSIDE = 0.01  # how far a noisy |g1|^2 may be outside 0 to 1
+OUTSIDE = 0.01  # how far |g1|^2 may be outside 0 to 1
+OUTSIDE_NOISY, MOST_OUTSIDE = 5.0, 0.2  # the same in units of its noise, where it has some; and then at most
 
 Function = Callable[[dict[str, float]], Any]
 
@@ -32,6 +33,13 @@ class RunFailed(Exception):
     def __init__(self, why: str, final: bool = False) -> None:
         super().__init__(" ".join(why.split())[:300])
         self.final = final
+
+
+class TookLonger(RunFailed):
+    """A run that was stopped at its time limit."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__(f"took longer than {limit:g} s")
 
 
 @dataclass(frozen=True)
@@ -144,7 +152,7 @@ def _hash(*parts: str | bytes) -> str:
 
 
 def checked(curve: Any, length: int) -> np.ndarray:
-    """A simulator's curve, if it is a decay |g1|^2 of this length.
+    """A simulator's curve, if it is a decay |g1|^2 of this length, up to noise.
 
     Raises:
         InputError: another length, which no other run would change. RunFailed: not finite, or outside 0 to 1.
@@ -158,7 +166,13 @@ def checked(curve: Any, length: int) -> np.ndarray:
         raise InputError(problem, field="simulator", remedy="Return |g1|^2 at every delay of tau")
     if not np.all(np.isfinite(array)):
         raise RunFailed(f"returned NaN or infinity at {np.sum(~np.isfinite(array))} of {length} delays", final=True)
-    if array.min() < -OUTSIDE or array.max() > 1.0 + OUTSIDE:
-        worst = array[np.argmax(np.abs(array - 0.5))]
+    worst = array[np.argmax(np.abs(array - 0.5))]
+    if abs(worst - 0.5) > 0.5 + np.clip(OUTSIDE_NOISY * _noise(array), OUTSIDE, MOST_OUTSIDE):
         raise RunFailed(f"returned {worst:.4g}, but |g1|^2 is from 0 to 1", final=True)
-    return np.clip(array, 0.0, 1.0)
+    return array
+
+
+def _noise(curve: np.ndarray) -> float:
+    """The standard deviation of noise that is independent between delays, from the median of second differences; that
+    of a smooth curve is small, since it is straight at most delays."""
+    return float(np.median(np.abs(np.diff(curve, 2)))) / (0.6745 * np.sqrt(6.0))

@@ -15,12 +15,14 @@ from scipy import special, stats
 from bayesfit.compute.errors import ModelError, SettingsError, nearest
 from bayesfit.compute.kinds import expect_table
 from bayesfit.modelling.model import AMPLITUDES, RESERVED, Parameter
-from bayesfit.modelling.priors import Prior, build, check_common, parse_prior
+from bayesfit.modelling.priors import Prior, as_numbers, build, check_common, parse_prior
 
 LOGARITHMIC = {"LogNormal", "LogUniform", "Gamma", "InverseGamma", "HalfCauchy"}  # coordinates of these are logarithms
 END = 0.002  # of the prior's mass, beyond each end of what is learnt; none where the prior has ends of its own
 BOUNDED = {"Uniform", "LogUniform"}
 MOST = 64  # parameters
+ROUNDING = 1e-9
+WITHIN = "Stay within, or learn the simulator over a wider space"
 
 Points = Float[np.ndarray, "run param"]
 
@@ -120,7 +122,7 @@ class Space:
 
     def log_prior(self, coordinates: Points) -> Float[np.ndarray, " run"]:
         """Log prior density of coordinates, up to a constant; minus infinity outside what is learnt."""
-        points = self.points(np.clip(coordinates, -1.0, 1.0))
+        points = np.clip(self.points(np.clip(coordinates, -1.0, 1.0)), *self.ends.T)  # not beyond them by rounding
         density = np.zeros(len(points))
         for prior, column, log in zip(self.priors.values(), points.T, self.logarithmic, strict=True):
             density += np.asarray(build(prior.family, prior.values).log_prob(column)) + (np.log(column) if log else 0.0)
@@ -145,6 +147,31 @@ def _ends(prior: Prior) -> tuple[float, float]:
         return float(prior.values["low"]), float(prior.values["high"])
     low, high = _at_quantile(prior, np.array([END, 1.0 - END]))
     return float(low), float(high)
+
+
+def check_within(space: Space, priors: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+    """Refuse priors, of which more than 0.2 % is beyond an end of what is learnt, and fixed values out there.
+
+    Raises:
+        SettingsError: says which.
+    """
+    for name, (low, high) in zip(space.names, space.ends, strict=True):
+        known, rounding = f"and the surrogate knows {low:.6g} to {high:.6g}", ROUNDING * (high - low)
+        if name in priors:
+            first, last = _widest(parse_prior(priors[name], name))
+            if first < low - rounding or last > high + rounding:
+                problem, remedy = f"reaches from {first:.6g} to {last:.6g}, {known}", WITHIN
+                raise SettingsError(problem, field=f"priors.{name}", remedy=remedy)
+        values = np.atleast_1d(as_numbers(fixed[name], f"fixed.{name}")) if name in fixed else np.zeros(0)
+        for value in values[(values < low - rounding) | (values > high + rounding)][:1]:
+            raise SettingsError(f"got {value:.6g}, {known}", field=f"fixed.{name}", remedy=WITHIN)
+
+
+def _widest(prior: Prior) -> tuple[float, float]:
+    """The ends of a prior, those farthest out if bins have priors of their own."""
+    sizes = {np.size(value) for value in prior.values.values() if np.ndim(value)}
+    each = [_ends(prior.of_bins(np.array(bin))) for bin in range(max(sizes, default=1))]
+    return min(low for low, _ in each), max(high for _, high in each)
 
 
 def _at_quantile(prior: Prior, quantile: Float[np.ndarray, " any"]) -> Float[np.ndarray, " any"]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from bayesfit.compute.processes import ProcessError
 from bayesfit.surrogates.command import Command, end, ending
-from bayesfit.surrogates.simulator import RunFailed, Simulator, checked
+from bayesfit.surrogates.simulator import RunFailed, Simulator, TookLonger, checked
 
 START_LIMIT = 120.0  # s for a worker to import what it needs
 WORKER = "BAYESFIT_WORKER"  # set in the environment of workers
@@ -53,7 +53,7 @@ class Process:
             self.connection.send(dict(parameters))
             if not self.connection.poll(limit):
                 self.stop()
-                raise RunFailed(f"took longer than {limit:g} s", final=True)
+                raise TookLonger(limit)
             made, answer = self.connection.recv()
         except (EOFError, OSError) as error:
             raise RunFailed(self._ended()) from error
@@ -157,13 +157,14 @@ def _runner(simulator: Simulator) -> Process | Command:
 
 
 def _tried(runner: Process | Command, point: Mapping[str, float], length: int, effort: Effort) -> Outcome:
-    """The curve at a point, or why there is none after all tries."""
+    """The curve at a point, or why there is none after all tries; a second one that takes too long is the last."""
     failed = RunFailed("was not run")
     for _ in range(effort.retries + 1):
         try:
             return checked(runner.run(point, effort.time_limit), length)
         except RunFailed as why:
+            last = why.final or (isinstance(why, TookLonger) and isinstance(failed, TookLonger))
             failed = why
-            if why.final:
+            if last:
                 break
     return failed
