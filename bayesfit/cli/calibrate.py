@@ -11,6 +11,7 @@ from bayesfit.cli.app import NONE_OK, app
 from bayesfit.cli.options import Cache, CpuDevices, Device, MemoryFraction, hardware_of, start
 
 if TYPE_CHECKING:
+    import numpy as np
     import xarray as xr
 
     from bayesfit.geometry.detector import Detector
@@ -48,21 +49,25 @@ def calibrate(
     from bayesfit.correlation.image_files import read_image
     from bayesfit.modelling.settings import assigned
     from bayesfit.report.pictures import check_picture
-    from bayesfit.result.files import check_ending, refuse_own_input, save
+    from bayesfit.result.files import check_ending, refuse_own_input
 
     check_picture(plot, "--plot")
-    check_ending(output)
-    refuse_own_input(output, image)
-    given = _known(assigned(set_ or ()))
-    counts = read_image(image, dataset)
+    refuse_own_input(check_ending(output), image)
+    given, counts = _known(assigned(set_ or ())), read_image(image, dataset)
     nominal = _nominal(poni, counts.shape, (distance, wavelength, pixel_size), center)
-    known, good = _numbers(rings) if rings else None, read_mask(mask)
+    given |= {"rings": _numbers(rings) if rings else None, "symmetry": symmetry, "mask": read_mask(mask)}
     start(hardware_of(context))
+    _infer(counts, nominal, given, output, plot)
+
+
+def _infer(counts: np.ndarray, nominal: Detector, given: dict[str, Any], output: Path, plot: Path | None) -> None:
+    """Infer, save, print and draw; ends with an exit code of its own where the verdict is not ok."""
     from bayesfit.api.calibrate import calibrate as infer
     from bayesfit.report.calibration_picture import plot_calibration
+    from bayesfit.result.files import save
 
-    found = infer(counts, nominal, known, symmetry=symmetry, mask=good, progress=True, **given)
-    typer.echo(f"{image} -> {save(found, output)}")
+    found = infer(counts, nominal, progress=True, **given)
+    typer.echo(str(save(found, output)))
     _print(found)
     if plot is not None:
         plot_calibration(found, counts, plot)

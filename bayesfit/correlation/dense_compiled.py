@@ -136,6 +136,7 @@ def _larger(array: np.ndarray, second: int, precision: np.dtype) -> np.ndarray:
 def _runs(block: Int[np.ndarray, " pixel"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The blocks of the pixels of a tile; where pixels of the same block that follow each other begin, and the last
     ones end; and the number of the block of each such run."""
-    starts = np.flatnonzero(np.diff(block, prepend=-1))
-    blocks, number = np.unique(block[starts], return_inverse=True)
-    return blocks, np.append(starts, block.size).astype(np.uint32), number
+    inner = np.flatnonzero(block[1:] != block[:-1]) + 1
+    edges = np.concatenate([[0], inner, [block.size]]).astype(np.uint32)
+    blocks, number = np.unique(block[edges[:-1]], return_inverse=True)
+    return blocks, edges, number
