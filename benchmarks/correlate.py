@@ -1,6 +1,6 @@
 """Frames to g2: our time beside scikit-beam's, boost_corr's and xpcs-correlator's, on the same frames in one run.
 
-`uv run --group correlators python benchmarks/correlate.py [--side 256] [--frames 2000] [--counts 0.1]`
+`uv run --group correlators python benchmarks/correlate.py [--side 256] [--frames 2000] [--counts 0.1] [--cores 1]`
 
 Dense frames: a detector of side x side pixels in 30 bins, as many static ones, `counts` photons per pixel and frame.
 boost_corr runs on the CPU, on as many cores as we, in single precision at all levels (its own choice is bfloat16 for
@@ -13,7 +13,8 @@ all we do: from photons in order of frames to g2, its covariance and its scatter
 a pair are over the pairs that it sees.
 
 Each program runs once before it is timed. Beside the time that passed is that of all cores together ("CPU"), which
-other work on the machine changes less. How far our g2 is from theirs is printed, too.
+other work on the machine changes less; least with `--cores 1`, where no thread waits for another one. How far our g2 is
+from theirs is printed, too.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def dense(bins: Partition, count: int, counts: float) -> None:
     import torch
 
     side = bins.mask.shape
-    torch.set_num_threads(os.cpu_count() or 1)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     frames = np.random.default_rng(0).poisson(counts, (count, *side)).astype(np.uint16)
     pixels = side[0] * side[1]
     print(f"{count} frames of {pixels} pixels, {counts:g} photons per pixel and frame")
@@ -168,7 +169,9 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=2000)
     parser.add_argument("--counts", type=float, default=0.1)
     parser.add_argument("--sparse-frames", type=int, default=100_000)
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="that all programs may use (Linux)")
     given = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
     center = (given.side - 1) / 2
     detector = Detector((given.side,) * 2, (75e-6, 75e-6), 5.0, (center, center), wavelength=1.24)
     bins = partition(qmap(detector, backend="numpy"), (30, 1))
