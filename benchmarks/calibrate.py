@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--photons", type=float, default=1.0, help="per pixel at the top of the first ring")
     parser.add_argument("--symmetry", action="store_true")
-    parser.add_argument("--draws", type=int, default=250)
+    parser.add_argument("--draws", type=int, default=500)
     given = parser.parse_args()
     how = {"symmetry": True} if given.symmetry else {"rings": RINGS}
     names = [name for name in ("row", "column", "distance", "rot1", "rot2") if name != "distance" or not given.symmetry]

@@ -1,10 +1,11 @@
 """Frames to g2: our time beside scikit-beam's, boost_corr's and xpcs-correlator's, on the same frames in one run.
 
-`uv run --group correlators python benchmarks/correlate.py [--side 256] [--frames 2000] [--counts 0.1]`
+`uv run --group correlators python benchmarks/correlate.py [--side 256] [--frames 2000] [--counts 0.1] [--cores 1]`
 
 Dense frames: a detector of side x side pixels in 30 bins, as many static ones, `counts` photons per pixel and frame.
-boost_corr runs on the CPU, in single precision at all levels (its own choice is bfloat16 for the first five), and
-keeps the products of every pixel; scikit-beam sees fewer frames, since it is slow.
+boost_corr runs on the CPU, on as many cores as we, in single precision at all levels (its own choice is bfloat16 for
+the first five), and keeps the products of every pixel; its time is that of its correlator alone, on frames in the type
+that it wants, without the means over bins, which ours holds. scikit-beam sees fewer frames, since it is slow.
 
 Photons one by one: xpcs-correlator correlates every pair of photons of a pixel, at all delays, into one sum for all
 pixels; its time is that of its compiled function alone, on photons that are sorted by pixel already. Ours is that of
@@ -12,12 +13,14 @@ all we do: from photons in order of frames to g2, its covariance and its scatter
 a pair are over the pairs that it sees.
 
 Each program runs once before it is timed. Beside the time that passed is that of all cores together ("CPU"), which
-other work on the machine changes less. How far our g2 is from theirs is printed, too.
+other work on the machine changes less; least with `--cores 1`, where no thread waits for another one. How far our g2 is
+from theirs is printed, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -81,18 +84,20 @@ def by_scikit_beam(frames: np.ndarray, bins: Partition) -> tuple[np.ndarray, np.
     return np.asarray(lags)[~of_coarser_sums], g2.T[:, ~of_coarser_sums]
 
 
-def by_boost_corr(frames: np.ndarray, bins: Partition) -> tuple[np.ndarray, np.ndarray]:
-    import torch
+def by_boost_corr(flat: Any, side: tuple[int, ...]) -> dict[str, Any]:
+    """G2, IP and IF of each pixel, of frames (frame, pixel) in 16 bits."""
     from boost_corr.multitau import MultitauCorrelator
 
-    count, side = len(frames), bins.mask.shape
-    correlator = MultitauCorrelator(side, count, "cpu", max_count=200, auto_queue=False)
-    flat = torch.from_numpy(frames.reshape(count, -1).astype(np.int16))
+    correlator = MultitauCorrelator(side, len(flat), "cpu", max_count=200, auto_queue=False)
     step = correlator.queue_size
-    for first in range(0, count, step):
+    for first in range(0, len(flat), step):
         correlator.process(flat[first : first + step])
     correlator.post_process()
-    found = correlator.get_results()[1]
+    return correlator.get_results()[1]
+
+
+def in_bins(found: dict[str, Any], bins: Partition) -> tuple[np.ndarray, np.ndarray]:
+    """Delays, and g2 (bin, tau), from what boost_corr found in each pixel."""
     roi = bins.dynamic.roi_map.ravel()
     means = [
         np.stack([np.bincount(roi, row, bins.dynamic.count + 1)[1:] for row in part]) / bins.dynamic.pixels
@@ -102,7 +107,10 @@ def by_boost_corr(frames: np.ndarray, bins: Partition) -> tuple[np.ndarray, np.n
 
 
 def dense(bins: Partition, count: int, counts: float) -> None:
+    import torch
+
     side = bins.mask.shape
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     frames = np.random.default_rng(0).poisson(counts, (count, *side)).astype(np.uint16)
     pixels = side[0] * side[1]
     print(f"{count} frames of {pixels} pixels, {counts:g} photons per pixel and frame")
@@ -112,7 +120,9 @@ def dense(bins: Partition, count: int, counts: float) -> None:
     line("ours, JAX", jax, count)
     alike, own_alike = timed(lambda: ours(frames, bins, delays_per_level=OF_BOOST_CORR))
     line("ours, as below", own_alike, count, f"{OF_BOOST_CORR} delays per level")
-    (lags, g2), took = timed(lambda: by_boost_corr(frames, bins))
+    flat = torch.from_numpy(frames.reshape(count, -1).astype(np.int16))
+    per_pixel, took = timed(lambda: by_boost_corr(flat, side))
+    lags, g2 = in_bins(per_pixel, bins)
     line("boost_corr", took, count, f"{times(took, own_alike)}; {off(alike, lags, g2)}")
     few = frames[:SLOW]
     (lags, g2), took = timed(lambda: by_scikit_beam(few, bins), 1)
@@ -159,7 +169,9 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=2000)
     parser.add_argument("--counts", type=float, default=0.1)
     parser.add_argument("--sparse-frames", type=int, default=100_000)
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="that all programs may use (Linux)")
     given = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
     center = (given.side - 1) / 2
     detector = Detector((given.side,) * 2, (75e-6, 75e-6), 5.0, (center, center), wavelength=1.24)
     bins = partition(qmap(detector, backend="numpy"), (30, 1))

@@ -29,10 +29,11 @@ def refusal(frames, **how):
     return str(caught.value)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_what_cannot_be_used_is_left_out_and_counted(name):
+def test_what_cannot_be_used_is_left_out_and_counted(name, backend):
     row = LEFT_OUT[name]
-    found = correlated(row.frames)
+    found = correlated(row.frames, backend=backend)
     assert row.note in found.attrs["notes"]
     good, pixels = np.ones(FRAMES, bool), np.ones(SHAPE, bool)
     good[row.without] = False

@@ -136,6 +136,9 @@ def test_killed_at_the_prompt_and_gone_on_with(tmp_path):
         for name in ("tau", "g2", "g2_err", "frame_pairs", "counts", "pixels"):
             np.testing.assert_allclose(read[name], one[name], rtol=1e-6)
         assert read.attrs["frames"] == one.attrs["frames"]
+        with h5py.File(tmp_path / f"aged_age_{number}.hdf") as file:
+            multitau = file["xpcs/multitau"]
+            assert multitau["normalized_g2_scatter"].shape == multitau["normalized_g2"].shape
     said, _ = subprocess.Popen(command, **start).communicate()
     assert "finished before" in said
 

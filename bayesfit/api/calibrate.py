@@ -15,6 +15,8 @@ from jaxtyping import Bool, Float
 
 from bayesfit.backends.arrays import ensure_numpy
 from bayesfit.compute.errors import InputError, SettingsError, nearest
+from bayesfit.compute.progress_bar import progress_bar
+from bayesfit.compute.work import Report
 from bayesfit.diagnose.calibration_verdict import judge
 from bayesfit.geometry.detector import PLACE, Detector
 from bayesfit.geometry.patterns import optics_of, q_at
@@ -48,6 +50,7 @@ def calibrate(
     draws: int = 500,
     chains: int = 4,
     seed: int = 0,
+    progress: bool | Report = False,
 ) -> xr.DataTree:
     """Posterior of where a detector stands, from the photons of an isotropic pattern.
 
@@ -67,6 +70,7 @@ def calibrate(
             default one for three pixels from the smallest to the largest q, 24 to 128.
         priors, fixed: the name of a number of the place to a prior as `fit` takes it, or to a value.
         draws, chains, seed: kept draws per chain, number of chains; the same seed gives the same draws.
+        progress: as for `fit`.
 
     Returns:
         DataTree in ArviZ's schema: `posterior` (chain, draw) of `row`, `column` [pixel], `distance` [m], `rot1` and
@@ -87,16 +91,17 @@ def calibrate(
     known = _known(rings, symmetry)
     pattern = _pattern(counts, good, nominal, known, (q_range, knots, free))
     numbers = _whole(draws, "draws", 4), _whole(chains, "chains", 1)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), progress_bar(progress is True) as bar:
         sampler = _sampler(pattern.profile, free, _frozen(given), *numbers)
         start = begun(pattern, sampler)
-        return _result(pattern, sampler, start, _whole(seed, "seed", 0))
+        report = progress if callable(progress) else bar
+        return _result(pattern, sampler, start, _whole(seed, "seed", 0), report)
 
 
-def _result(pattern: Pattern, sampler: PatternSampler, start: Begun, seed: int) -> xr.DataTree:
+def _result(pattern: Pattern, sampler: PatternSampler, start: Begun, seed: int, report: Report) -> xr.DataTree:
     """The draws, their verdict, and the radial profile, as one result."""
     data, key = (pattern.scene, start.cells), jax.random.PRNGKey(seed)
-    samples, stats = sampler(key, start.mode, *data)
+    samples, stats = sampler(key, start.mode, *data, report=report)
     cells, expected = start.cells, start.cells.pixels * sampler.intensity(start.mode, *data)
     scalars = {name: samples[name] for name in pattern.free}
     held = cells.pixels > 0

@@ -50,7 +50,7 @@ def correlate(
     from bayesfit.correlation.multitau import Masks, Settings
 
     settings = Settings(delays_per_level, normalise, flatten, backend)  # type: ignore[arg-type]  # it checks them
-    masks = Masks(_read_mask(frame_mask), _read_mask(pixel_mask))
+    masks = Masks(read_mask(frame_mask), read_mask(pixel_mask))
     request = Request(raw, qmap, settings, masks, frame_time, dataset, _read_ages(ages) if two_time else None)
     _correlate(request, output, fresh)
 
@@ -106,7 +106,7 @@ def _read_ages(given: str) -> int | list[float]:
         raise SettingsError(f"got {given!r}", field="--ages", remedy=remedy) from error
 
 
-def _read_mask(path: Path | None) -> np.ndarray | None:
+def read_mask(path: Path | None) -> np.ndarray | None:
     """A mask from its file.
 
     Raises:

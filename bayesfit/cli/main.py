@@ -8,6 +8,7 @@ import sys
 import typer
 
 from bayesfit.cli import (
+    calibrate,
     compare,
     correlate,
     doctor,
@@ -29,7 +30,7 @@ from bayesfit.compute.errors import BayesfitError, SettingsError
 
 # importing a command registers it
 OF_RESULTS = (show, plot, report, export, compare, law, stokes_einstein)
-COMMANDS = (run, watch, correlate, inspect, surrogate, *OF_RESULTS, lists, doctor)
+COMMANDS = (run, watch, correlate, calibrate, inspect, surrogate, *OF_RESULTS, lists, doctor)
 
 
 def main() -> None:

@@ -23,25 +23,6 @@ WIDE = 32  # numbers, to a multiple of which series are filled up with zeros: th
 available = importlib.util.find_spec("numba") is not None
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def lag_products(frames: np.ndarray, first: int, window: int, found: np.ndarray) -> None:
-    """Add to `found` (delay, pixel) what `lag_products.of_pixels` gives; of four late frames at a time."""
-    done = window + (frames.shape[0] - window) // 4 * 4
-    for late in range(window, done, 4):
-        one, two, three, four = frames[late], frames[late + 1], frames[late + 2], frames[late + 3]
-        for delay in range(first, window + 1):
-            of_one, of_two = frames[late - delay], frames[late + 1 - delay]
-            of_three, of_four = frames[late + 2 - delay], frames[late + 3 - delay]
-            into = found[delay - first]
-            for p in range(into.size):
-                into[p] += one[p] * of_one[p] + two[p] * of_two[p] + three[p] * of_three[p] + four[p] * of_four[p]
-    for late in range(done, frames.shape[0]):
-        for delay in range(first, window + 1):
-            one, of_one, into = frames[late], frames[late - delay], found[delay - first]
-            for p in range(into.size):
-                into[p] += one[p] * of_one[p]
-
-
 @njit(nogil=True, cache=True, fastmath={"reassoc"})
 def gather(
     frames: np.ndarray, places: np.ndarray, edges: np.ndarray, sums: tuple[np.ndarray, np.ndarray], own: np.ndarray
@@ -77,46 +58,6 @@ def sum_of(row: np.ndarray) -> float:
     return one + two + three + four
 
 
-@njit(nogil=True, cache=True)
-def gather_tile(frames: np.ndarray, places: np.ndarray, own: np.ndarray, total: np.ndarray) -> None:
-    """The pixels at these `places` of frames (frame, pixel), as `own` (frame, place); adds to `total` (place,) the sums
-    over the frames."""
-    low, size = places[0], places.size
-    for frame in range(frames.shape[0]):
-        into, row = own[frame, :size], frames[frame]
-        if places[-1] - low == size - 1:
-            row = row[low : low + size]
-            for place in range(size):
-                into[place] = row[place]
-        else:
-            for place in range(size):
-                into[place] = row[places[place]]
-        for place in range(size):
-            total[place] += into[place]
-
-
-@njit(nogil=True, cache=True, fastmath={"reassoc"})
-def sum_tile(own: np.ndarray, edges: np.ndarray, block: np.ndarray, by_block: np.ndarray) -> None:
-    """Add to `by_block` (frame, block) what is in `own` (frame, place), from one of the `edges` to the next one to the
-    `block` of these places."""
-    for frame in range(own.shape[0]):
-        row, into = own[frame], by_block[frame]
-        for number in range(block.size):
-            total = row.dtype.type(0)
-            for place in range(edges[number], edges[number + 1]):
-                total += row[place]
-            into[block[number]] += total
-
-
-@njit(nogil=True, cache=True)
-def over_blocks(products: np.ndarray, block: np.ndarray, found: np.ndarray, squares: np.ndarray) -> None:
-    """Add `products` (tau, place) of a tile, and their squares, to those of the `block` of each place, (block, tau)."""
-    for tau in range(products.shape[0]):
-        for place in range(block.size):
-            found[block[place], tau] += products[tau, place]
-            squares[block[place], tau] += products[tau, place] ** 2
-
-
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
 def multiply(late: np.ndarray, series: np.ndarray, first: int, found: np.ndarray) -> None:
     """Products of `late` numbers, the last ones of their series, with earlier ones of a series as long as theirs."""
@@ -150,53 +91,6 @@ def halve(below: np.ndarray, before: int, above: np.ndarray) -> None:
     start = 2 - before % 2
     for time in range(above.size):
         above[time] = below[start + 2 * time] + below[start + 2 * time + 1]
-
-
-@njit(nogil=True, cache=True)
-def halve_tile(own: np.ndarray, window: int, before: int, new: int) -> None:
-    """Put sums of two frames, so many `new` ones, in place of new frames; so many single ones were before."""
-    start = window - before % 2
-    for time in range(new):
-        one, two, into = own[start + 2 * time], own[start + 2 * time + 1], own[window + time]
-        for place in range(into.size):
-            into[place] = one[place] + two[place]
-
-
-@njit(nogil=True, cache=True)
-def multiply_tile(own: np.ndarray, last: np.ndarray, first: int, products: np.ndarray) -> None:
-    """Products of new frames of a level with earlier ones. In `own` (window + new, place) they follow room for the
-    `last` ones, which are put there, and are those of now afterwards."""
-    window = last.shape[0]
-    own[:window] = last
-    found = np.zeros(products.shape, own.dtype)
-    lag_products(own, first, window, found)
-    products += found
-    last[:] = own[own.shape[0] - window :]
-
-
-@njit(nogil=True, cache=True)
-def pass_tile(own: np.ndarray, taken: int, single: int, last: np.ndarray, products: np.ndarray) -> None:
-    """Pass new frames of pixels through all levels. In `own` (window + new, place) they follow room for those that came
-    before; so many were `taken` before them. The `last` ones (level, window, place) and `products` (tau, place) go on;
-    levels from number `single` on are in double precision."""
-    window, place = last.shape[1], 0
-    count = own.shape[0] - window
-    wide = np.empty((window + (count >> single) + 2, own.shape[1]))
-    for level in range(last.shape[0]):
-        before, first = taken >> level, 1 if level == 0 else window // 2 + 1
-        new = ((taken + count) >> level) - before
-        found = products[place : place + window + 1 - first]
-        place += window + 1 - first
-        if level > single:
-            halve_tile(wide, window, taken >> (level - 1), new)
-        elif level > 0:
-            halve_tile(own, window, taken >> (level - 1), new)
-        if level == single:
-            wide[window : window + new] = own[window : window + new]
-        if level < single:
-            multiply_tile(own[: window + new], last[level], first, found)
-        else:
-            multiply_tile(wide[: window + new], last[level], first, found)
 
 
 @njit(nogil=True, cache=True)

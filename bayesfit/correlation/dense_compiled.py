@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bayesfit.correlation import compiled
+from bayesfit.correlation import compiled_tiles
 from bayesfit.correlation.blocks import Blocks
 from bayesfit.correlation.delays import own_delays
 from bayesfit.correlation.dense import Frames, no_photons, suspects
@@ -18,6 +19,7 @@ from bayesfit.correlation.states import Arrays
 
 TILE = 128  # pixels, of which the frames that a delay spans fit in a core's fastest cache
 SINGLE = 6  # levels that may be in single precision
+PARTS, MOST = 4, 16  # parts of the tiles for each core, so that none waits long for another; and tiles of a part
 
 
 class DenseCompiled:
@@ -33,9 +35,12 @@ class DenseCompiled:
         self.detector, self.blocks, self.per_level = blocks.detector, blocks.pixels.size, per_level
         self.tiles = [slice(start, min(start + TILE, pixels)) for start in range(0, pixels, TILE)]
         self.runs = [_runs(self.block[tile]) for tile in self.tiles]
-        self.pool = ThreadPoolExecutor(os.cpu_count())
+        cores, tiles = os.cpu_count() or 1, len(self.tiles)
+        together = int(np.clip(tiles // (PARTS * cores), 1, MOST))
+        self.parts = [range(start, min(start + together, tiles)) for start in range(0, tiles, together)]
+        self.pool = ThreadPoolExecutor(cores)
         self.taken, self.largest = 0, 0.0
-        self.last = np.zeros((len(self.tiles), 0, 2 * per_level, TILE))
+        self.last = np.zeros((len(self.tiles), 0, 2 * per_level, TILE), np.float32)
         self.products = np.zeros((len(self.tiles), 0, TILE))
 
     def unusable(self, frames: Frames) -> Bool[np.ndarray, " frame"]:
@@ -52,12 +57,14 @@ class DenseCompiled:
         """Take frames in, of which those that are not `whole` are missing; the sums over each block, and those over all
         frames of each pixel."""
         frames = frames if whole.all() else np.where(whole[:, None], frames, frames.dtype.type(0))
+        precision = self._precision(frames)
         self._make_room(len(frames))
-        photons, image = np.zeros((self.blocks, len(frames))), np.zeros(self.detector)
-        by_pixel = np.zeros(self.places.size)
-        work = partial(self._take, frames, self._precision(frames), by_pixel)
-        for (blocks, *_), by_block in zip(self.runs, self.pool.map(work, range(len(self.tiles))), strict=True):
-            photons[blocks] += by_block.T
+        image, by_pixel = np.zeros(self.detector), np.zeros(self.places.size)
+        photons = np.zeros((self.blocks, len(frames)))
+        work = partial(self._take, frames, precision, by_pixel)
+        for part, by_block in zip(self.parts, self.pool.map(work, self.parts), strict=True):
+            for number, own in zip(part, by_block, strict=True):
+                compiled_tiles.add_rows(own, self.runs[number][0], photons)
         image[self.places] = by_pixel
         self.taken += len(frames)
         return photons.T, image
@@ -66,7 +73,7 @@ class DenseCompiled:
         """The products, when all frames have been taken in."""
         found, self.squares = np.zeros((2, self.blocks, self.products.shape[1]))
         for tile, products in zip(self.tiles, self.products, strict=True):
-            compiled.over_blocks(products, self.block[tile], found, self.squares)
+            compiled_tiles.over_blocks(products, self.block[tile], found, self.squares)
         return found
 
     def state(self) -> Arrays:
@@ -80,38 +87,56 @@ class DenseCompiled:
         self.last, self.products = state["last"], state["products"]
 
     def _make_room(self, frames: int) -> None:
-        """Room for all levels that so many more frames reach."""
-        levels = (self.taken + frames).bit_length()
-        more = levels - self.last.shape[1]
-        delays = sum(len(own_delays(level, self.per_level)) for level in range(levels)) - self.products.shape[1]
-        if more > 0:
-            self.last = np.pad(self.last, ((0, 0), (0, more), (0, 0), (0, 0)))
-            self.products = np.pad(self.products, ((0, 0), (0, delays), (0, 0)))
+        """Room for all levels that so many more frames reach, in a precision that holds all sums of frames exactly."""
+        levels = max((self.taken + frames).bit_length(), self.last.shape[1])
+        delays = sum(len(own_delays(level, self.per_level)) for level in range(levels))
+        kept = np.dtype(np.float32 if self.largest * 2.0**levels < EXACT else np.float64)
+        if levels > self.last.shape[1] or kept != self.last.dtype:
+            self.last = _larger(self.last, levels, kept)
+            self.products = _larger(self.products, delays, self.products.dtype)
 
     def _precision(self, frames: Frames) -> type:
         """Single, where all sums of products are whole numbers that it holds exactly."""
         whole_numbers = not np.issubdtype(frames.dtype, np.floating)
-        largest = float(frames.max(axis=0)[self.places].max(initial=0)) if whole_numbers else np.inf
+        largest = float(max(self.pool.map(partial(self._largest, frames), self.parts))) if whole_numbers else np.inf
         self.largest = max(self.largest, largest)
         return np.float32 if self.largest**2 * len(frames) * 2.0 ** (SINGLE - 1) < EXACT else np.float64
 
-    def _take(self, frames: Frames, precision: type, by_pixel: np.ndarray, number: int) -> np.ndarray:
-        """Take the pixels of a tile in; puts their sums over the frames into `by_pixel`, and returns those over the
-        blocks of the tile (frame, block)."""
-        tile, (blocks, edges, of_runs) = self.tiles[number], self.runs[number]
-        window, count = 2 * self.per_level, len(frames)
-        own = np.zeros((window + count, TILE), np.dtype(precision))
-        total, by_block = np.zeros(tile.stop - tile.start, own.dtype), np.zeros((count, blocks.size), own.dtype)
-        compiled.gather_tile(frames, self.places[tile], own[window:], total)
-        compiled.sum_tile(own[window:], edges, of_runs, by_block)
-        by_pixel[tile] = total
-        compiled.pass_tile(own, self.taken, SINGLE, self.last[number], self.products[number])
-        return by_block
+    def _largest(self, frames: Frames, part: range) -> Any:
+        """The largest number of photons in a used pixel of these tiles."""
+        places = self.places[self.tiles[part.start].start : self.tiles[part.stop - 1].stop]
+        return frames[:, places[0] : places[-1] + 1].max(axis=0)[places - places[0]].max()
+
+    def _take(self, frames: Frames, precision: type, by_pixel: np.ndarray, part: range) -> list[np.ndarray]:
+        """Take the pixels of some tiles in; puts their sums over the frames into `by_pixel`, and returns those over the
+        blocks of each tile (block, frame)."""
+        photons: list[np.ndarray] = []
+        window, kind = 2 * self.per_level, np.dtype(precision)
+        own = np.zeros((window + len(frames), TILE), kind)
+        for number in part:
+            tile, new, total = self.tiles[number], own[window:], np.zeros(TILE, kind)
+            new[:, tile.stop - tile.start :] = 0
+            compiled_tiles.gather_tile(frames, self.places[tile], new)
+            compiled_tiles.sum_frames(new, total)
+            blocks, edges, of_runs = self.runs[number]
+            photons.append(np.zeros((blocks.size, len(frames)), kind))
+            compiled_tiles.sum_tile(new, edges, of_runs, photons[-1])
+            by_pixel[tile] = total[: tile.stop - tile.start]
+            compiled_tiles.pass_tile(own, self.taken, SINGLE, self.last[number], self.products[number])
+        return photons
+
+
+def _larger(array: np.ndarray, second: int, precision: np.dtype) -> np.ndarray:
+    """The same with so much room along its second axis, zeros where there was none."""
+    found = np.zeros((len(array), second, *array.shape[2:]), precision)
+    found[:, : array.shape[1]] = array
+    return found
 
 
 def _runs(block: Int[np.ndarray, " pixel"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The blocks of the pixels of a tile; where pixels of the same block that follow each other begin, and the last
     ones end; and the number of the block of each such run."""
-    starts = np.flatnonzero(np.diff(block, prepend=-1))
-    blocks, number = np.unique(block[starts], return_inverse=True)
-    return blocks, np.append(starts, block.size), number
+    inner = np.flatnonzero(block[1:] != block[:-1]) + 1
+    edges = np.concatenate([[0], inner, [block.size]]).astype(np.uint32)
+    blocks, number = np.unique(block[edges[:-1]], return_inverse=True)
+    return blocks, edges, number

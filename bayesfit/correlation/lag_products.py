@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from bayesfit.backends.choice import NUMPY
 from bayesfit.backends.protocol import BackendProtocol
-from bayesfit.correlation import compiled
+from bayesfit.correlation import compiled, compiled_lags
 
 CHUNK, FEWEST = 64, 16  # frames that are multiplied at a time, single ones and sums of many
 EXACT = 2**24  # whole numbers below this one are exact in single precision
@@ -41,7 +41,7 @@ def of_pixels(backend: BackendProtocol, first: int, window: int) -> Multiply:
 
 def _compiled(first: int, window: int, frames: np.ndarray) -> np.ndarray:
     found = np.zeros((window + 1 - first, frames.shape[1]), frames.dtype)
-    compiled.lag_products(frames, first, window, found)
+    compiled_lags.lag_products(frames, first, window, found)
     return found.T
 
 

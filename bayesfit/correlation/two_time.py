@@ -45,5 +45,5 @@ def usable_delays(found: list[Correlated]) -> np.ndarray:
 def of_delays(found: Correlated, own: np.ndarray) -> Correlated:
     """What was correlated, at some of its delays (tau,) alone."""
     by_delay = {name: getattr(found, name)[own] for name in ("lags", "summed", "frame_pairs")}
-    by_point = {name: getattr(found, name)[:, own] for name in ("g2", "seen", "expected")}
+    by_point = {name: getattr(found, name)[:, own] for name in ("g2", "seen", "expected", "scatter")}
     return replace(found, cov=found.cov[:, own][:, :, own], **by_delay, **by_point)

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, UInt32
 from numpyro.infer.util import constrain_fn, potential_energy, unconstrain_fn
 
-from bayesfit.compute.work import Stop
+from bayesfit.compute.work import Report, Stop
 from bayesfit.sample.draws import Arrays, Schedule
 from bayesfit.sample.law_nuts import chain_keys
 from bayesfit.sample.loop import sample_until_reached, statistics
@@ -104,7 +104,9 @@ class PatternSampler:
         seeded = numpyro.handlers.seed(numpyro.handlers.substitute(self.program, by_name), 0)
         return np.asarray(numpyro.handlers.trace(seeded).get_trace(*data)["_intensity"]["value"])
 
-    def __call__(self, key: UInt32[Array, " 2"], mode: Vector, *data: Any) -> tuple[Arrays, Arrays]:
+    def __call__(
+        self, key: UInt32[Array, " 2"], mode: Vector, *data: Any, report: Report = lambda progress: None
+    ) -> tuple[Arrays, Arrays]:
         """Draws (chain, draw, ...) of every site, and the statistics of the chains (chain, draw)."""
         data = jax.tree.map(jnp.asarray, data)
         starting, sampling = jax.random.split(key)
@@ -116,7 +118,7 @@ class PatternSampler:
         gradient = np.stack([coordinates.gradient(line) for line in np.asarray(slope)])
         start = Start(coordinates, u, np.asarray(potential), gradient, True, "the mode")
         driver = NumPyroNuts(large, start, chain_keys(sampling, chains), self.schedule, Plan(dense=False))
-        sample_until_reached(driver, lambda progress: None, Stop())
+        sample_until_reached(driver, report, Stop())
         stats = statistics(driver.kept, driver.size)
         whole = {"n_steps": stats["n_steps"].astype(int), "diverging": stats["diverging"].astype(bool)}
         return driver.values(), stats | whole
