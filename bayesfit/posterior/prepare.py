@@ -70,6 +70,11 @@ class Problem:
         """How many numbers are inferred in each bin, the amplitudes included."""
         return len(self.posterior.names) + len(self.posterior.marginal)
 
+    @property
+    def unjudged(self) -> frozenset[str]:
+        """The parameters that the data need not determine."""
+        return frozenset(name for name, parameter in self.parameters.items() if not parameter.judged)
+
     def of_bins(self, places: Int[np.ndarray, " chosen"]) -> Problem:
         """The same problem for the bins at these places alone."""
 
