@@ -91,16 +91,23 @@ def quantile(log_radius, weight, level):
     return middle + (log_radius[..., 1] - log_radius[..., 0]) * (0.5 - (end - level) / own)
 
 
-def drawn(posterior, curves):
-    """For each bin, log R (draw, step) of its draws and their weights. R is in nm where q, temperature and viscosity
-    are known, else relative to the harmonic mean. Some of the parameters may be fixed."""
+def drawn(posterior, curves, power):
+    """For each bin, log R (draw, step) of its draws and their weights times this power of R. R is in nm where q,
+    temperature and viscosity are known, else relative to the harmonic mean. Some of the parameters may be fixed."""
     unit = unit_of(posterior["rate"], curves)
     arrays = xr.broadcast(*(posterior[name] for name in NAMES), posterior["rate"] if unit is None else unit)
     for place in range(arrays[0].sizes["q_bin"]):
         width, *shape, radius = (array.isel(q_bin=place).values.ravel() for array in arrays)
         log_radius, weight = weights(width, shape, FINE, np)
         scale = 0.0 if unit is None else np.log(radius)[:, None]
-        yield about_harmonic(log_radius, weight, np) + scale, weight
+        log_radius = about_harmonic(log_radius, weight, np)
+        yield log_radius + scale, times_power(log_radius, weight, power)
+
+
+def times_power(log_radius, weight, power):
+    """Weights (..., step) times a power of the radius."""
+    weight = weight * np.exp(power * log_radius)
+    return weight / np.sum(weight, axis=-1, keepdims=True)
 
 
 def unit_of(rate, curves):
@@ -111,10 +118,10 @@ def unit_of(rate, curves):
     return hydrodynamic_radius(diffusion, curves.attrs["temperature"], curves.attrs["viscosity"])
 
 
-def derived(posterior, curves):
+def derived(posterior, curves, power=0.0):
     """Mean, median, 10 and 90 % and standard deviation of the radius: radius_mean and so on in nm, or, where q,
     temperature or viscosity are not known, size_mean and so on relative to the harmonic mean."""
-    return as_variables([quantities(*of_bin) for of_bin in drawn(posterior, curves)], posterior, curves)
+    return as_variables([quantities(*of_bin) for of_bin in drawn(posterior, curves, power)], posterior, curves)
 
 
 def as_variables(found, posterior, curves):
@@ -135,9 +142,9 @@ def as_variables(found, posterior, curves):
     )
 
 
-def distribution(posterior, curves):
+def distribution(posterior, curves, power=0.0):
     """The density over log R of each bin (q_bin, point), as `bayesfit.plot_sizes` draws it."""
-    bins = [banded(*of_bin) for of_bin in drawn(posterior, curves)]
+    bins = [banded(*of_bin) for of_bin in drawn(posterior, curves, power)]
     group = xr.Dataset({name: (("q_bin", "point"), np.array([one[name] for one in bins])) for name in bins[0]})
     group["radius"].attrs["units"] = "1" if unit_of(posterior["rate"], curves) is None else "nm"
     return group

@@ -88,6 +88,9 @@ class Model:
         options: everything from which the `make` of a model file made the model, as numbers, text, lists and mappings
             of these, so that a result can state them and the same model can be made again.
         stands_for: what a model that only stands for another one knows of it; `bayesfit.surrogate` makes such.
+        known: `curves -> {name: values (q_bin,)}` of those parameters that are not inferred, but known of each bin, as
+            an angle: their sites have a point as prior, and are fixed at these values unless the user fixes them.
+            Raises InputError where the curves lack what is needed.
         derive: `(posterior, curves) -> Dataset` of quantities that follow from the parameters, as for
             `bayesfit.Pipeline`.
         distribution: `(posterior, curves) -> Dataset` (q_bin, point) of a distribution that the parameters describe,
@@ -108,6 +111,7 @@ class Model:
     reference: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     stands_for: StandsFor | None = None
+    known: Callable[[xr.Dataset], Mapping[str, Any]] | None = None
     derive: Derive | None = None
     distribution: Derive | None = None
 
