@@ -54,7 +54,7 @@ class Table(NamedTuple):
 
     def __call__(self, log_size, cosine):
         """The intensity at logarithms of size parameters (...) and one cosine: a cubic spline in the former, linear in
-        the latter. It is constant below the smallest size, as Rayleigh's is."""
+        the latter. It is constant below the smallest size, as Rayleigh's is, and above the largest."""
         column = (cosine + 1.0) / (COSINES[1] - COSINES[0])
         left = jnp.clip(column.astype(int), 0, COSINES.size - 2)
         share = column - left
@@ -87,7 +87,7 @@ def tabulated(relative_index, polarisation):
         across = np.abs((factor * a) @ p + (factor * b) @ t) ** 2
         along = np.abs((factor * a) @ t + (factor * b) @ p) ** 2
         row[:] = (across if polarisation == "vertical" else 0.5 * (across + along)) / size**6
-    return Table(values, CubicSpline(SIZES, values)(SIZES, 1))
+    return Table(values, CubicSpline(SIZES, values, bc_type="clamped")(SIZES, 1))
 
 
 def angular(waves):
