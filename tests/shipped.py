@@ -12,7 +12,7 @@ def g1(x):
 
 X = np.geomspace(1e-5, 1e5, 1001)
 OPTIONS = {"master_curve": {"table": (X, g1(X))}, "mie_spheres": {"relative_index": 1.2}}
-FIXED = {"mie_spheres": {"cos_angle": 0.3, "rate_of_unit_size": 0.01}}  # what is known of each bin
+FIXED = {"mie_spheres": {"cos_angle": 0.3, "rate_of_unit_size": 1e-4}}  # what is known of each bin
 
 
 def spec(name):

@@ -55,6 +55,15 @@ def test_intensities_are_those_of_miepythons_amplitudes(size):
     np.testing.assert_allclose(table(1.2, "unpolarised", size), (across + along) / 2, **close)
 
 
+def test_slope_over_size_is_that_of_differences():
+    with jax.enable_x64(True):
+        found = mie_spheres.tabulated(1.2, "vertical")
+        at, step = jnp.log(jnp.array([0.3, 2.0, 6.0, 11.0, 23.0])), 1e-6
+        slope = jax.vmap(jax.grad(lambda x: found(x, jnp.asarray(0.3))))(at)
+        up, down = (found(at + move, jnp.asarray(0.3)) for move in (step, -step))
+        np.testing.assert_allclose(slope, (up - down) / (2 * step), rtol=1e-5, atol=1e-9)
+
+
 def by_hand(radius, share):
     """g1 (bin, tau) of these radii [nm] and shares of number, with miepython's amplitudes."""
     from miepython import S1_S2
