@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from bayesfit.report.plots import plot_fit as plot_fit
     from bayesfit.report.plots_across import plot_across as plot_across
     from bayesfit.report.series_pictures import plot_series as plot_series
+    from bayesfit.report.size_pictures import plot_sizes as plot_sizes
     from bayesfit.report.two_time_pictures import plot_two_time as plot_two_time
     from bayesfit.result.datasets import one_dataset as one_dataset
     from bayesfit.result.files import load as load
@@ -122,6 +123,7 @@ _HOMES = {
     "overview": "report.overview",
     "plot_fit": "report.plots",
     "plot_series": "report.series_pictures",
+    "plot_sizes": "report.size_pictures",
     "plot_across": "report.plots_across",
     "plot_two_time": "report.two_time_pictures",
     "numpyro_program": "posterior.prepare",

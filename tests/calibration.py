@@ -58,6 +58,7 @@ SHAPES = {
         (v["fraction"] * np.exp(-v["rate_fast"] * tau) + (1.0 - v["fraction"]) * np.exp(-v["rate"] * tau)) ** 2
     ),
     "master_curve": lambda tau, v: g1(v["rate"] * tau) ** 2,
+    "size_distribution": lambda tau, v: _of_sizes(tau, v)[0],
 }
 
 MEAN_TIMES = {
@@ -67,9 +68,39 @@ MEAN_TIMES = {
 }
 
 
+def _of_sizes(tau, values):
+    """|g1|^2 (..., tau) of a size distribution at values (..., 1), and what follows of the radius; its weights written
+    with SciPy's Hermite polynomials."""
+    values = {name: np.asarray(value)[..., None] for name, value in values.items()}
+    found = []
+    for steps in (17, 161):
+        u = np.linspace(-4.0, 4.0, steps)
+        log_weight = stats.norm.logpdf(u) + sum(
+            3.0
+            / j
+            * values[f"shape_{j}"]
+            * special.eval_hermitenorm(j, u)
+            * np.exp(-(u**2) / 4)
+            / np.sqrt(special.factorial(j))
+            for j in (3, 4, 5, 6)
+        )
+        weight = special.softmax(log_weight, axis=-1)
+        mean = np.sum(weight * u, axis=-1, keepdims=True)
+        sd = np.sqrt(np.sum(weight * u**2, axis=-1, keepdims=True) - mean**2)
+        radius = np.exp(values["width"] * (u - mean) / sd)
+        found.append((weight, radius * np.sum(weight / radius, axis=-1, keepdims=True)))
+    (weight, radius), (fine, size) = found
+    square = np.sum(weight * np.exp(-values["rate"] * tau[:, None] / radius), axis=-1) ** 2
+    first = np.sum(fine * size, axis=-1)[..., 0]
+    second = np.sum(fine * size**2, axis=-1)[..., 0]
+    return square, {"size_mean": first, "size_sd": np.sqrt(second - first**2)}
+
+
 def derived(model, values):
     """What follows from the parameters, by the names that results give it."""
     quantities = {"relaxation_time": 1.0 / values["rate"]}
+    if model == "size_distribution":
+        return quantities | _of_sizes(np.ones(1), {name: value[..., None] for name, value in values.items()})[1]
     if model in MEAN_TIMES:
         quantities["mean_relaxation_time"] = MEAN_TIMES[model](values)
     if "mu2" in values:

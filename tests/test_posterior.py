@@ -15,7 +15,7 @@ from jax.scipy.special import logsumexp
 from numpyro.infer.util import log_density
 from scipy import stats
 from scipy.special import log_ndtr
-from shipped import spec
+from shipped import shipped_models, spec
 
 import bayesfit
 from bayesfit.modelling.noise import NOISES
@@ -159,7 +159,7 @@ def assert_same_density(posterior, bin, points):
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
 
 
-MODELS = bayesfit.list_models()
+MODELS = shipped_models()
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,7 @@ def draw(result: xr.DataTree, bins: list[int] | None, path: Path) -> list[Path]:
     from bayesfit.report.plots import plot_fit, plot_law
     from bayesfit.report.plots_across import plot_across
     from bayesfit.report.series_pictures import plot_series
+    from bayesfit.report.size_pictures import plot_sizes
     from bayesfit.result.datasets import is_series
 
     if is_series(result):
@@ -186,12 +187,15 @@ def draw(result: xr.DataTree, bins: list[int] | None, path: Path) -> list[Path]:
     if "law" in result.attrs:
         plot_law(result, path)
         return [path]
+    drawn = [path]
     plot_fit(result, bins, path)
-    if "across" not in result:
-        return [path]
-    beside = path.with_stem(f"{path.stem}_across")
-    plot_across(result, beside)
-    return [path, beside]
+    if "distribution" in result:
+        drawn.append(path.with_stem(f"{path.stem}_sizes"))
+        plot_sizes(result, bins, drawn[-1])
+    if "across" in result:
+        drawn.append(path.with_stem(f"{path.stem}_across"))
+        plot_across(result, drawn[-1])
+    return drawn
 
 
 def print_paths(drawn: list[Path]) -> None:

@@ -27,7 +27,7 @@ class Findings:
     `delays`; `tau_min`: from which delay on the curve fits, where only the first delays are off, else 0; `free`:
     number of free parameters of the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard
     error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for; `units`: parameter name to
-    unit.
+    unit; `unjudged`: the parameters that the data need not determine.
     """
 
     draws: dict[str, OfDraws]
@@ -53,6 +53,7 @@ class Findings:
     max_tree_depth: int
     wanted: int
     units: dict[str, str] = field(default_factory=dict)
+    unjudged: frozenset[str] = frozenset()
     theory_change: float = 0.0
     learnt: str = ""
     errors_disputed: str = ""

@@ -39,7 +39,8 @@ class Common:
     `draws`: variables (chain, draw), or (chain, draw, group), of which the worst group counts; `prior`: parameter name
     to prior draws; `tails`: parameter name to the prior's probability of a value as far out; `checked`: how each
     pooling fares; `bins`: the diagnostics of the fitted bins, with their labels q_bin; `sample_stats`: the statistics
-    of the chains; `dependence`: which bins are not independent of each other.
+    of the chains; `dependence`: which bins are not independent of each other; `unjudged`: the parameters that the data
+    need not determine.
     """
 
     draws: xr.Dataset
@@ -49,11 +50,16 @@ class Common:
     bins: xr.Dataset
     sample_stats: xr.Dataset
     dependence: Dependence
+    unjudged: frozenset[str] = frozenset()
 
     @property
     def names(self) -> list[str]:
         """The names of the parameters."""
         return [str(name) for name in self.draws.data_vars]
+
+    def is_judged(self, name: str) -> bool:
+        """Whether the fit as a whole must determine a parameter."""
+        return not name.endswith(SCALES) and name not in self.unjudged
 
 
 def judge(common: Common) -> xr.Dataset:
@@ -104,7 +110,13 @@ def _of_parameters(
     """The variables of each parameter: its numbers, its verdict and its reason."""
     names = common.names
     cases = (
-        Case(r_hat=r_hat, ess_bulk=bulk, ess_tail=tail, conflicts=_known(disputed, name), contractions={name: narrowed})
+        Case(
+            r_hat=r_hat,
+            ess_bulk=bulk,
+            ess_tail=tail,
+            conflicts=_known(disputed, name),
+            contractions={} if name in common.unjudged else {name: narrowed},
+        )
         for name, (r_hat, bulk, tail, narrowed) in zip(names, numbers, strict=True)
     )
     verdicts = np.array([weigh(case) for case in cases], dtype=object).reshape(-1, 2)
@@ -158,7 +170,7 @@ def _case(common: Common, group: xr.Dataset, disputed: tuple[str, ...]) -> Case:
         divergences=int(diverging.sum()),
         misfits=tuple(_misfits(common)),
         conflicts=disputed,
-        contractions={name: value for name, value in contractions if not name.endswith(SCALES)},
+        contractions={name: value for name, value in contractions if common.is_judged(name)},
         dependent=common.dependence.words,
         too_narrow=common.dependence.too_narrow,
     )

@@ -64,7 +64,8 @@ def judge(findings: Findings) -> Verdict:
         name, reason = weigh(Case(wanted=findings.wanted))
         return Verdict(name, reason, dict.fromkeys(NUMBERS, float("nan")), {})
     numbers = _numbers(findings)
-    contractions = {name: contraction(findings.draws[name], q) for name, q in findings.prior_quantiles.items()}
+    judged = {name: q for name, q in findings.prior_quantiles.items() if name not in findings.unjudged}
+    contractions = {name: contraction(findings.draws[name], q) for name, q in judged.items()}
     vague = [name for name, value in contractions.items() if not is_identified(value)]
     limits = {name: limit(findings.draws[name], findings.prior_quantiles[name]) for name in vague}
     wrong, advice = misfits(findings, numbers)

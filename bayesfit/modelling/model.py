@@ -17,18 +17,21 @@ if TYPE_CHECKING:
     from bayesfit.modelling.noise_model import Noise
 
 Program = Callable[[Any], Any]  # delays (tau,) to the curve (tau,)
+Derive = Callable[["xr.Dataset", "xr.Dataset"], "xr.Dataset"]  # posterior and curves to what follows from them
 RESERVED = frozenset({"chain", "draw", "q_bin", "tau", "q", "phi", "g2", "g2_err", "valid"})
 AMPLITUDES = ("contrast", "baseline")
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter as people meet it: `name`, `unit`, `latex` label, one line of `description`."""
+    """One parameter as people meet it: `name`, `unit`, `latex` label, one line of `description`. Of one that is not
+    `judged`, a verdict does not ask that the data determine it: it only shapes what is derived."""
 
     name: str
     unit: str = ""
     latex: str = ""
     description: str = ""
+    judged: bool = True
 
 
 CONTRAST = Parameter("contrast", "", r"C", "height of the decay of g2 above its baseline")
@@ -98,6 +101,14 @@ class Model:
         options: everything from which the `make` of a model file made the model, as numbers, text, lists and mappings
             of these, so that a result can state them and the same model can be made again.
         stands_for: what a model that only stands for another one knows of it; `bayesfit.surrogate` makes such.
+        known: `curves -> {name: values (q_bin,)}` of those parameters that are not inferred, but known of each bin, as
+            an angle: their sites have a point as prior, and are fixed at these values unless the user fixes them.
+            Raises InputError where the curves lack what is needed.
+        derive: `(posterior, curves) -> Dataset` of quantities that follow from the parameters, as for
+            `bayesfit.Pipeline`.
+        distribution: `(posterior, curves) -> Dataset` (q_bin, point) of a distribution that the parameters describe,
+            as `bayesfit.plot_sizes` draws it: `radius`, and `density` over log radius with its band, `lower` and
+            `upper`.
 
     Raises:
         ModelError: a field breaks the contract; the message names the model and the parameter.
@@ -113,6 +124,9 @@ class Model:
     reference: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     stands_for: StandsFor | None = None
+    known: Callable[[xr.Dataset], Mapping[str, Any]] | None = None
+    derive: Derive | None = None
+    distribution: Derive | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.program):

@@ -70,6 +70,11 @@ class Problem:
         """How many numbers are inferred in each bin, the amplitudes included."""
         return len(self.posterior.names) + len(self.posterior.marginal)
 
+    @property
+    def unjudged(self) -> frozenset[str]:
+        """The parameters that the data need not determine."""
+        return frozenset(name for name, parameter in self.parameters.items() if not parameter.judged)
+
     def of_bins(self, places: Int[np.ndarray, " chosen"]) -> Problem:
         """The same problem for the bins at these places alone."""
 
@@ -147,7 +152,8 @@ def prepare(
     expect_table(fixed, "fixed")
     programs = _programs(data, get_model(model), noise)
     model = programs.model
-    pinned = {name: _one_or_per_bin(value, f"fixed.{name}", data) for name, value in (fixed or {}).items()}
+    fixed = {**_known_of_bins(programs, data, fixed or {}), **(fixed or {})}
+    pinned = {name: _one_or_per_bin(value, f"fixed.{name}", data) for name, value in fixed.items()}
     given = {name: parse_prior(spec, name) for name, spec in _all_priors(model, data, priors or {}).items()}
     _check_names(programs, pinned, given)
     for name, prior in given.items():
@@ -197,6 +203,12 @@ def _programs(data: xr.Dataset, model: Model, noise: Noise) -> Programs:
             remedy="Choose another name",
         )
     return programs
+
+
+def _known_of_bins(programs: Programs, data: xr.Dataset, fixed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values that a model knows of each bin; none where the user fixes all of them."""
+    points = {name for name, fn in programs.sites.items() if isinstance(fn, dist.Delta)}
+    return {} if programs.model.known is None or points <= set(fixed) else programs.model.known(data)
 
 
 def _check_noise(noise: Noise, data: xr.Dataset) -> None:

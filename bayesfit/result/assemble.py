@@ -21,7 +21,7 @@ from bayesfit.posterior.prepare import Problem
 from bayesfit.result.diagnostics import diagnostics_of, of_all_bins, of_dataset
 from bayesfit.result.joint_result import attributes_of, with_common
 from bayesfit.result.on_request import Drawn, check_groups, group_of
-from bayesfit.result.parameters import derived_from, parameters_of, posterior_group, values_of
+from bayesfit.result.parameters import derived_from, distribution_from, parameters_of, posterior_group, values_of
 from bayesfit.result.predictions import BINS, predictions_of
 from bayesfit.result.tree import Groups, build, described, in_all_bins, provenance
 from bayesfit.result.verdicts import verdicts_of
@@ -41,7 +41,8 @@ def assemble(outcome: Outcome, problem: Problem, curves: xr.Dataset) -> xr.DataT
     values = values_of(outcome)
     own = parameters_of(outcome.problem, values)
     parameters = in_all_bins(own, places, count)
-    derived = derived_from(parameters, curves).isel(q_bin=places, missing_dims="ignore")
+    model = problem.posterior.model
+    derived = derived_from(parameters, curves, model).isel(q_bin=places, missing_dims="ignore")
     verdicts, groups = _of_fitted(outcome, values)
     groups = {"posterior": posterior_group(own, derived), **groups}
     groups = with_common(groups, outcome) if outcome.together else groups
@@ -53,6 +54,7 @@ def assemble(outcome: Outcome, problem: Problem, curves: xr.Dataset) -> xr.DataT
         "constant_data": curves.drop_vars("g2").assign(_fixed(parameters, problem)),
         **groups,
         "diagnostics": _of_all_bins(groups["diagnostics"], verdicts, problem, curves, outcome.together is not None),
+        **distribution_from(parameters, curves, model),
     }
     attrs = _attributes(curves, problem, outcome.settings)
     return build(made, curves, attrs, attributes_of(outcome.together) if outcome.together else {})

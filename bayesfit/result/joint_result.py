@@ -44,7 +44,8 @@ def with_common(groups: Groups, outcome: Outcome) -> Groups:
     bins = bins.assign(independence_accepted=xr.full_like(bins.independence_accepted, np.nan))  # NumPyro makes none
     labelled = bins.assign_coords(q_bin=outcome.curves.q_bin)
     tails = _tails(together.joint, together.draws)
-    across = judge(Common(common, prior, tails, checked, labelled, groups["sample_stats"], together.dependence))
+    of_chains, unjudged = groups["sample_stats"], outcome.problem.unjudged
+    across = judge(Common(common, prior, tails, checked, labelled, of_chains, together.dependence, unjudged))
     if together.pareto_k is not None:
         across, bins = _as_approximate(across, bins, together)
     own = posterior.drop_vars([name for name in common.data_vars if name in posterior])

@@ -7,6 +7,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from bayesfit.diagnose.outcome import Outcome
+from bayesfit.modelling.model import Model
 from bayesfit.modelling.registry import get_pipeline
 from bayesfit.posterior.prepare import Problem
 from bayesfit.result.tree import described
@@ -47,14 +48,26 @@ def parameters_of(problem: Problem, values: Values) -> xr.Dataset:
     return group
 
 
-def derived_from(parameters: xr.Dataset, curves: xr.Dataset) -> xr.Dataset:
-    """The quantities that the pipeline derives from the draws, (chain, draw, q_bin); none where it derives none."""
+def derived_from(parameters: xr.Dataset, curves: xr.Dataset, model: Model) -> xr.Dataset:
+    """The quantities that the pipeline and the model derive from the draws, (chain, draw, q_bin)."""
     pipeline = curves.attrs.get("pipeline")
     derive = get_pipeline(pipeline).derive if pipeline else None
-    if derive is None:
-        return xr.Dataset()
-    derived = derive(parameters, curves.drop_vars([name for name in curves.coords if name not in ("q", "phi")]))
-    return derived[[name for name, array in derived.data_vars.items() if "draw" in array.dims]]
+    known, found = of_bins_alone(curves), xr.Dataset()
+    for own in filter(None, (derive, model.derive)):
+        found = found.assign(own(parameters, known).data_vars)
+    return found[[name for name, array in found.data_vars.items() if "draw" in array.dims]]
+
+
+def distribution_from(parameters: xr.Dataset, curves: xr.Dataset, model: Model) -> dict[str, xr.Dataset]:
+    """Group `distribution` (q_bin, point), where the model's parameters describe one."""
+    if model.distribution is None:
+        return {}
+    return {"distribution": model.distribution(parameters, of_bins_alone(curves))}
+
+
+def of_bins_alone(curves: xr.Dataset) -> xr.Dataset:
+    """The curves with no coordinates of their bins but q and phi."""
+    return curves.drop_vars([name for name in curves.coords if name not in ("q", "phi")])
 
 
 def _not_inferred(problem: Problem) -> set[str]:

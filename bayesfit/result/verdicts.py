@@ -95,6 +95,7 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         max_tree_depth=int(draws.tree_depth[place]),
         wanted=outcome.settings.draws,
         units={name: parameter.unit for name, parameter in outcome.problem.parameters.items()},
+        unjudged=outcome.problem.unjudged,
     )
 
 

@@ -43,8 +43,10 @@ class Modes(NamedTuple):
 
 
 def profiled(posterior: Posterior) -> list[int]:
-    """The coordinates along which constrained modes are searched for."""
-    shape = [i for i, name in enumerate(posterior.curve_names) if name not in AMPLITUDES]
+    """The coordinates along which constrained modes are searched for. Those of parameters that are not judged have
+    their priors near to normal, and hide no modes."""
+    aside = {*AMPLITUDES, *(parameter.name for parameter in posterior.model.parameters if not parameter.judged)}
+    shape = [i for i, name in enumerate(posterior.curve_names) if name not in aside]
     return [] if posterior.model.starts or len(shape) < INTRICATE else shape
 
 
