@@ -1,20 +1,17 @@
 """Noise "photons": the draws that theory's errors ask for, if they are those of each draw and not of an estimate.
 
 Where the likelihood differs little by that, draws with errors kept are accepted or rejected by a table of theory's
-errors. Where it differs much, few of them would be: walkers then sample the posterior with the table's errors, in steps
-that are differences of two other walkers (C. J. F. ter Braak, Stat. Comput. 16, 239 (2006)), half of the walkers at a
-time (Foreman-Mackey et al., PASP 125, 306 (2013)).
+errors. Where it differs much, few of them would be: walkers then sample the posterior with the table's errors.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from bayesfit.compute.devices import on_one_device
 from bayesfit.posterior.bin_data import Bin, first_of
@@ -24,15 +21,15 @@ from bayesfit.sample import convergence as _convergence
 from bayesfit.sample.draws import LARGEST_RHAT, LEAST_ESS, Draws
 from bayesfit.sample.redrawn import delayed, redrawn
 from bayesfit.sample.theory_tables import OwnErrors, Table, evenly, table_coordinates, whole
+from bayesfit.sample.walkers import walked
 
 EXAMINED = 16  # draws, at which the table's likelihood is compared with theory's
 GOOD = 0.1  # difference of the log likelihood, beyond which the table is made again
 ELSEWHERE = 0.1  # weight of points that are not from the posterior, when it is
-WALKERS = 32  # in each half
-BURNED, APART = 300, 40  # steps before the first draw, and from one to the next
-FIRST = 100  # steps after which the table is made again
-LARGE = 10  # every so many steps a step is the whole difference, from one mode to another
-SPREAD = 1e-4  # of a step, beside the difference
+WALKERS = 64  # of each chain
+STRETCH = 40  # steps from one draw of a walker to the next
+BURNED = 3, 5  # stretches before the first draw; after each of these two parts the table is made again
+APART_AT_FIRST = 1e-4  # of the sd: two walkers may start at the same draw
 LEAST_SPREAD = 20.0  # effective number of draws that walkers start from, at least
 
 Rng = np.random.Generator
@@ -69,7 +66,14 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
     chosen = Sampled(redrawn(draws, places[None], names), _off(points.of_draws(places.reshape(-1)), table))
     if chosen.suffices(draws, least):
         return chosen
-    return _walked(problem, draws, points.z[_started(ratio, shape[0], rng)], made, rng)
+    return _walked(Walk(problem, points.z[_started(ratio, shape[0], rng)], rng), draws, made)
+
+
+class Tabled(NamedTuple):
+    """A bin, and the table of its errors."""
+
+    table: Table
+    bin: Bin
 
 
 class Made(NamedTuple):
@@ -99,41 +103,47 @@ def _started(log_ratio: Float[np.ndarray, " draw"], chains: int, rng: Rng) -> In
     relative, power = np.where(np.isfinite(log_ratio), log_ratio - np.nanmax(log_ratio), -np.inf), 1.0
     while (w := np.exp(power * relative)).sum() ** 2 / (w**2).sum() < LEAST_SPREAD and power > 1e-3:
         power *= 0.8
-    return rng.choice(w.size, size=(chains, 2 * WALKERS), p=w / w.sum())
+    return rng.choice(w.size, size=(chains, WALKERS), p=w / w.sum())
 
 
-def _walked(
-    problem: Problem, draws: Draws, z: Float[np.ndarray, "chain walker param"], made: Made, rng: Rng
-) -> Sampled:
-    """Draws of walkers that start at z; the table is made again where they are after some steps."""
-    chains, count = next(iter(draws.values.values())).shape[1:]
-    z = z + SPREAD * rng.standard_normal(z.shape) * z.std(axis=(0, 1))
-    kept = -(-count // (2 * WALKERS))
+class Walk:
+    """The walkers of one bin: `z` (chain, walker, param), and the random numbers of their steps."""
 
-    def walk(z: np.ndarray, table: Table, steps: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        keys = rng.integers(2**32, size=(chains, 2), dtype=np.uint32)
-        walkers, values = on_one_device(
-            _walk, z, table, keys, np.arange(steps), first_of(problem.bins), static=(whole(problem.posterior),)
-        )
-        return np.asarray(walkers), {name: np.asarray(value) for name, value in values.items()}
+    def __init__(self, problem: Problem, z: Float[np.ndarray, "chain walker param"], rng: Rng) -> None:
+        self.problem, self.rng = problem, rng
+        self.z = z + APART_AT_FIRST * rng.standard_normal(z.shape) * z.std(axis=(0, 1))
 
-    def points(values: dict[str, np.ndarray]) -> OwnErrors:
-        found = OwnErrors(problem, {name: value.reshape(-1) for name, value in values.items()})
+    def on(self, table: Table) -> dict[str, Float[np.ndarray, "chain walker"]]:
+        """Every parameter at the walkers after a stretch of steps with a table's errors."""
+        keys = self.rng.integers(2**32, size=(len(self.z), 2), dtype=np.uint32)
+        given = self.z, keys, np.arange(STRETCH), Tabled(table, first_of(self.problem.bins))
+        z, values = on_one_device(_walk, *given, static=(whole(self.problem.posterior),))
+        self.z = np.asarray(z)
+        return {name: np.asarray(value) for name, value in values.items()}
+
+    def burned(self, made: Made) -> Table:
+        """The table in the end, after walkers have left where they began; it is made again where they are."""
+        table = made.table()
+        for stretches in BURNED:
+            values = [self.on(table) for _ in range(stretches)][-1]
+            table = made.table(self.points(values))
+        return table
+
+    def points(self, values: dict[str, Float[np.ndarray, "chain walker"]]) -> OwnErrors:
+        """Some of the walkers, as many as a table needs."""
+        found = OwnErrors(self.problem, {name: value.reshape(-1) for name, value in values.items()})
         return found.of_draws(found.some())
 
-    table = made.table()
-    for steps in (FIRST, BURNED - FIRST):
-        z, values = walk(z, table, steps)
-        table = made.table(points(values))
-    snapshots = []
-    for _ in range(kept):
-        z, values = walk(z, table, APART)
-        snapshots.append(values)
+
+def _walked(walk: Walk, draws: Draws, made: Made) -> Sampled:
+    """Draws of walkers, in place of these."""
+    table, count = walk.burned(made), next(iter(draws.values.values())).shape[2]
+    snapshots = [walk.on(table) for _ in range(-(-count // WALKERS))]
     drawn = {name: _rows([each[name] for each in snapshots], count)[None] for name in snapshots[0]}
-    posterior = problem.posterior
+    posterior = walk.problem.posterior
     series = np.stack([drawn[name][0] for name in (*posterior.names, *posterior.marginal)])
     found = replace(draws, values=drawn, convergence=np.array([_convergence.worst(series)]))
-    return Sampled(found, _off(points(values), table))
+    return Sampled(found, _off(walk.points(snapshots[-1]), table))
 
 
 def _rows(snapshots: list[Float[np.ndarray, "chain walker"]], count: int) -> Float[np.ndarray, "chain draw"]:
@@ -142,51 +152,16 @@ def _rows(snapshots: list[Float[np.ndarray, "chain walker"]], count: int) -> Flo
     return rows.reshape(len(rows), -1)[:, :count]
 
 
-def _walk(
-    z: Float[Array, "chain walker param"],
-    table: Table,
-    keys: Any,
-    steps: Int[Array, " step"],
-    bin: Bin,
-    posterior: Posterior,
-) -> tuple[Array, dict[str, Array]]:
-    """The walkers of each chain after these steps, and every parameter there."""
+def _walk(z: Array, keys: Array, steps: Array, tabled: Tabled, posterior: Posterior) -> tuple[Array, dict[str, Array]]:
+    """The walkers (chain, walker, param) of each chain after these steps, and every parameter there."""
+    table, bin = tabled
+
+    def values(z: Array) -> dict[str, Array]:
+        return posterior.constrain(z, bin, jax.random.key(0))
 
     def density(z: Array) -> Array:
-        values = posterior.constrain(z, bin, jax.random.key(0))
-        coordinates = table_coordinates(posterior, z, values, bin)
-        found = posterior.log_density(z, bin._replace(layout=table.layout(coordinates, bin.layout)))
-        return jnp.where(jnp.isnan(found), -jnp.inf, found)
+        coordinates = table_coordinates(posterior, z, values(z), bin)
+        return posterior.log_density(z, bin._replace(layout=table.layout(coordinates, bin.layout)))
 
-    densities = jax.vmap(density)
-
-    def chain(z: Array, key: Any) -> Array:
-        key = jax.random.wrap_key_data(key)
-        halves = z[:WALKERS], z[WALKERS:]
-        at = tuple((half, densities(half)) for half in halves)
-
-        def step(at: Any, number: Array) -> tuple[Any, None]:
-            key_first, key_second = jax.random.split(jax.random.fold_in(key, number))
-            whole_step = number % LARGE == 0
-            first = _moved(key_first, at[0], at[1][0], whole_step, densities)
-            return (first, _moved(key_second, at[1], first[0], whole_step, densities)), None
-
-        (first, second), _ = jax.lax.scan(step, at, steps)
-        return jnp.concatenate([first[0], second[0]])
-
-    moved = jax.lax.map(lambda given: chain(*given), (z, keys))
-    return moved, jax.vmap(jax.vmap(lambda each: posterior.constrain(each, bin, jax.random.key(0))))(moved)
-
-
-def _moved(key: Key[Array, ""], at: Any, others: Array, whole_step: Array, densities: Any) -> Any:
-    """Half of the walkers after a step, each along the difference of two of the others."""
-    (z, log_density), (count, size) = at, at[0].shape
-    key_first, key_second, key_spread, key_accept = jax.random.split(key, 4)
-    first = jax.random.randint(key_first, (count,), 0, count)
-    second = (first + jax.random.randint(key_second, (count,), 1, count)) % count
-    length = jnp.where(whole_step, 1.0, 2.38 / np.sqrt(2.0 * size))
-    spread = SPREAD * jnp.std(others, axis=0) * jax.random.normal(key_spread, z.shape)
-    proposed = z + length * (others[first] - others[second]) + spread
-    new = densities(proposed)
-    accepted = jnp.log(jax.random.uniform(key_accept, (count,))) < new - log_density
-    return jnp.where(accepted[:, None], proposed, z), jnp.where(accepted, new, log_density)
+    moved = jax.lax.map(lambda given: walked(density, given[0], given[1], steps), (z, keys))
+    return moved, jax.vmap(jax.vmap(values))(moved)

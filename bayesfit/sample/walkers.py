@@ -1,0 +1,69 @@
+"""Differential evolution: walkers that step along differences of other walkers, for densities that are not worth a
+gradient, or whose bins are few.
+
+C. J. F. ter Braak, Stat. Comput. 16, 239 (2006). Half of the walkers move at a time, by those of the other half, so
+that all of a half are moved at once and the density stays invariant (Foreman-Mackey et al., PASP 125, 306 (2013)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+WHOLE = 10  # every so many steps are whole differences, from one mode to another
+SPREAD = 1e-4  # of a step about its difference, in standard deviations
+LENGTH = 2.38  # of a step, times the difference over the root of twice the dimension
+
+Density = Callable[[Float[Array, " param"]], Float[Array, ""]]
+
+
+class Half(NamedTuple):
+    """Half of the walkers, and the log density at each."""
+
+    z: Float[Array, "walker param"]
+    log_density: Float[Array, " walker"]
+
+
+def walked(
+    density: Density, z: Float[Array, "walker param"], key: Any, steps: Int[Array, " step"]
+) -> Float[Array, "walker param"]:
+    """An even number of walkers after these steps, by a log density up to a constant; `key` is the data of a key. What
+    is not a number has no density."""
+
+    def densities(z: Float[Array, "walker param"]) -> Float[Array, " walker"]:
+        found = jax.vmap(density)(z)
+        return jnp.where(jnp.isnan(found), -jnp.inf, found)
+
+    def step(halves: tuple[Half, Half], number: Int[Array, ""]) -> tuple[tuple[Half, Half], None]:
+        key_first, key_second = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(key), number))
+        length = jnp.where(number % WHOLE == 0, 1.0, LENGTH / np.sqrt(2.0 * z.shape[1]))
+        first = _moved(key_first, halves[0], length * _differences(key_first, halves[1].z), densities)
+        return (first, _moved(key_second, halves[1], length * _differences(key_second, first.z), densities)), None
+
+    middle = len(z) // 2
+    halves = Half(z[:middle], densities(z[:middle])), Half(z[middle:], densities(z[middle:]))
+    (first, second), _ = jax.lax.scan(step, halves, steps)
+    return jnp.concatenate([first.z, second.z])
+
+
+def _differences(key: Key[Array, ""], others: Float[Array, "walker param"]) -> Float[Array, "walker param"]:
+    """A difference of two different ones of these for each."""
+    key_first, key_second = jax.random.split(jax.random.fold_in(key, 0))
+    first = jax.random.randint(key_first, (len(others),), 0, len(others))
+    second = (first + jax.random.randint(key_second, (len(others),), 1, len(others))) % len(others)
+    return others[first] - others[second]
+
+
+def _moved(key: Key[Array, ""], half: Half, steps: Float[Array, "walker param"], densities: Any) -> Half:
+    """Half of the walkers after these steps, each of which is accepted or rejected (Metropolis)."""
+    key_spread, key_accept = jax.random.split(jax.random.fold_in(key, 1))
+    spread = SPREAD * jnp.std(steps, axis=0) * jax.random.normal(key_spread, steps.shape)
+    z = half.z + steps + spread
+    new = densities(z)
+    accepted = jnp.log(jax.random.uniform(key_accept, new.shape)) < new - half.log_density
+    return Half(jnp.where(accepted[:, None], z, half.z), jnp.where(accepted, new, half.log_density))

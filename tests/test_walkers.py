@@ -1,0 +1,52 @@
+"""Differential evolution has its target's distribution."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bayesfit.sample.walkers import walked
+
+SD = np.array([1.0, 1e-3, 50.0])
+CORRELATION = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, -0.3], [0.0, -0.3, 1.0]])
+STEPS, APART, TIMES = 200, 50, 60
+
+
+def sampled(density, start):
+    """Walkers at so many times, (time, walker, param)."""
+    with jax.enable_x64(True):
+        walk = jax.jit(lambda z, key, steps: walked(density, z, key, steps))
+        z = walk(start, np.array([1, 2], np.uint32), np.arange(STEPS))
+        found = []
+        for time in range(TIMES):
+            z = walk(z, np.array([time, 3], np.uint32), np.arange(APART))
+            found.append(np.asarray(z))
+    return np.array(found)
+
+
+def test_a_normal_distribution_of_unlike_scales():
+    precision = np.linalg.inv(CORRELATION * np.outer(SD, SD))
+    start = np.random.default_rng(0).normal(5.0, 0.1, (64, 3)) * SD
+    found = sampled(lambda z: -0.5 * z @ precision @ z, start).reshape(-1, 3)
+    assert np.all(np.abs(found.mean(axis=0)) < 0.1 * SD)
+    np.testing.assert_allclose(found.std(axis=0), SD, rtol=0.06)
+    np.testing.assert_allclose(np.corrcoef(found.T), CORRELATION, atol=0.06)
+
+
+def test_two_modes_keep_their_shares():
+    """A third of the mass lies 20 standard deviations away, where half of the walkers start."""
+
+    def density(z):
+        return jnp.logaddexp(-0.5 * z @ z, jnp.log(0.5) - 0.5 * jnp.sum((z - 20.0) ** 2))
+
+    start = np.random.default_rng(0).standard_normal((64, 2))
+    start[::2] += 20.0
+    found = sampled(density, start)
+    assert np.mean(found[TIMES // 2 :, :, 0] > 10.0) == pytest.approx(1 / 3, abs=0.06)
+
+
+def test_where_the_density_is_not_a_number_no_walker_goes():
+    start = np.abs(np.random.default_rng(0).standard_normal((64, 1)))
+    found = sampled(lambda z: jnp.where(z[0] < 0.0, jnp.nan, -0.5 * z[0] ** 2), start)
+    assert np.all(found >= 0.0)
+    assert found.mean() == pytest.approx(np.sqrt(2.0 / np.pi), abs=0.05)
