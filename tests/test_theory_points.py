@@ -5,6 +5,8 @@ import pytest
 from calibration import Setting, simulate
 
 import bayesfit
+from bayesfit.api import photon_draws
+from bayesfit.sample.theory_draws import with_own_errors
 
 SLOW = [62, 159, 347, 362, 371]  # of the simulations: decays that take as long as the series
 SETTING = Setting("stretched_exponential", "photons")
@@ -32,3 +34,23 @@ def test_a_bin_does_not_depend_on_the_others(slow, result):
     alone = bayesfit.fit(slow.data.isel(q_bin=SLOW[2:3]), **SETTING.options)
     np.testing.assert_array_equal(alone.posterior.rate[..., 0], result.posterior.rate[..., 2])
     np.testing.assert_array_equal(alone.posterior.dispersion[..., 0], result.posterior.dispersion[..., 2])
+
+
+def test_a_stop_between_two_bins_changes_no_bit(slow, tmp_path, monkeypatch):
+    """Theory's numbers are in the journal; a fit that goes on must read each where it was written."""
+    data, options = slow.data.isel(q_bin=SLOW[1:3]), {**SETTING.options, "draws": 100}
+    whole, made = bayesfit.fit(data, **options), []
+
+    def stopped(*arguments):
+        made.append(len(made))
+        if len(made) == 2:
+            raise KeyboardInterrupt
+        return with_own_errors(*arguments)
+
+    monkeypatch.setattr(photon_draws, "with_own_errors", stopped)
+    with pytest.raises(KeyboardInterrupt), bayesfit.checkpoint(tmp_path / "kept"):
+        bayesfit.fit(data, **options)
+    with bayesfit.checkpoint(tmp_path / "kept"):
+        again = bayesfit.fit(data, **options)
+    assert len(made) == 4
+    np.testing.assert_array_equal(whole.posterior.rate, again.posterior.rate)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Int
 
 from bayesfit.compute import keys as _keys
+from bayesfit.compute.journal import leave
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.sample.draws import LEAST_ESS
@@ -19,17 +20,20 @@ OF_DRAWS = 2**16  # in keys, beside the rounds of estimates
 
 def with_theory_at_draws(found: Outcome, places: Int[np.ndarray, " chosen"], report: Report, stop: Stop) -> Outcome:
     """The outcome with draws of the posterior in which theory's errors are those of each draw, in the bins at these
-    places, and with how far off they are."""
+    places, and with how far off they are: without limit, where a stop came before.
+
+    Where a journal is kept, all bins are gone through again after a stop; what theory says is in it.
+    """
     draws, change = found.draws.of_bins(np.arange(found.bins)), np.zeros(found.bins)
-    least = min(found.schedule.reachable, LEAST_ESS)
-    places = places[draws.done[places] > 0]
+    least, places = min(found.schedule.reachable, LEAST_ESS), places[draws.done[places] > 0]
+    change[places] = np.inf
     for number, place in enumerate(places):
         if stop.asked:
-            change[places[number:]] = np.inf
+            leave(stop)
             break
         report(Progress("errors", places.size, number))
         own = np.array([place])
         rng = np.random.default_rng((*found.keys[place], _keys.WITH_THEORY, OF_DRAWS))
         made, change[place] = with_own_errors(found.problem.of_bins(own), draws.of_bins(own), rng, least)
-        put_draws(draws, of_draws(made, np.array([0])) | {"bins": own})
+        put_draws(draws, {**of_draws(made, np.array([0])), "bins": own})
     return replace(found, draws=draws, theory_change=change)

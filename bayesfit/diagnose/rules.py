@@ -151,6 +151,8 @@ RULES = (
         lambda c: (
             "theory's errors differ so much within the posterior that the log likelihood is off by "
             f"{c.theory_change:.1f}: the decay may be slower than the series is long"
+            if np.isfinite(c.theory_change)
+            else "theory's errors differ within the posterior, and were not brought to its draws"
         ),
     ),
     Rule("misfit", lambda c: bool(c.misfits), lambda c: "; ".join(c.misfits)),
