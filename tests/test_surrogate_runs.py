@@ -43,10 +43,16 @@ def counted(p):
     return curve(p)
 
 
-def crashes_at_first(p):
+def fails_now(p):
     place = HERE / f"{p['rate']}"
-    if p["beta"] < 0.7 and not place.exists():
+    now = p["beta"] < 0.7 and not place.exists()
+    if now:
         place.touch()
+    return now
+
+
+def crashes_at_first(p):
+    if fails_now(p):
         os._exit(3)
     return curve(p)
 
@@ -66,9 +72,7 @@ def raises(p):
 
 
 def hangs_at_first(p):
-    place = HERE / f"{p['rate']}"
-    if p["beta"] < 0.7 and not place.exists():
-        place.touch()
+    if fails_now(p):
         time.sleep(1000)
     return curve(p)
 

@@ -113,6 +113,14 @@ def test_walkers_find_the_posterior_wherever_they_start(sampled):
         assert 0.75 < one.std() / other.std() < 1.33, name
 
 
+def test_draws_without_a_likelihood_stay(sampled, monkeypatch):
+    problem, draws = sampled
+    monkeypatch.setattr(OwnErrors, "ratio", lambda self, table: np.full(len(self.z), np.nan))
+    found = with_own_errors(problem, draws, np.random.default_rng(0))
+    assert found.off == np.inf
+    np.testing.assert_array_equal(found.draws.values["rate"], draws.values["rate"])
+
+
 def test_draws_of_a_stopped_chain_stay(sampled):
     problem, draws = sampled
     stopped = draws.of_bins(np.array([0]))

@@ -24,7 +24,7 @@ from bayesfit.sample.theory_tables import OwnErrors, Table, evenly, table_coordi
 from bayesfit.sample.walkers import walked
 
 EXAMINED = 16  # draws, at which the table's likelihood is compared with theory's
-GOOD = 0.1  # difference of the log likelihood, beyond which the table is made again
+GOOD = 0.1  # difference of the log likelihood, beyond which the table is made again by walkers
 ELSEWHERE = 0.1  # weight of points that are not from the posterior, when it is
 WALKERS = 64  # of each chain
 STRETCH = 40  # steps from one draw of a walker to the next
@@ -50,7 +50,7 @@ class Sampled(NamedTuple):
 
 def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEAST_ESS) -> Sampled:
     """Draws of the posterior of one bin with theory's errors at each draw, from those with errors kept. Chains that
-    were stopped, and draws whose coordinates are not finite, stay as they are."""
+    were stopped, and draws whose coordinates are not finite or that have no likelihood, stay as they are."""
     shape = next(iter(draws.values.values())).shape[1:]
     if draws.done[0] < shape[1]:
         return Sampled(draws, np.inf)
@@ -62,6 +62,8 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
     made = Made(some.coordinates, some.theory())
     table = made.table()
     ratio = points.ratio(table)
+    if not np.isfinite(ratio).any():
+        return Sampled(draws, np.inf)
     places, _ = delayed(ratio.reshape(shape), rng)
     chosen = Sampled(redrawn(draws, places[None], names), _off(points.of_draws(places.reshape(-1)), table))
     if chosen.suffices(draws, least):
@@ -100,7 +102,8 @@ def _off(points: OwnErrors, table: Table) -> float:
 
 def _started(log_ratio: Float[np.ndarray, " draw"], chains: int, rng: Rng) -> Int[np.ndarray, "chain walker"]:
     """The draws at which walkers start: weighted, but by so much less than the ratio says that many of them count."""
-    relative, power = np.where(np.isfinite(log_ratio), log_ratio - np.nanmax(log_ratio), -np.inf), 1.0
+    finite, power = np.where(np.isfinite(log_ratio), log_ratio, -np.inf), 1.0
+    relative = finite - finite.max()
     while (w := np.exp(power * relative)).sum() ** 2 / (w**2).sum() < LEAST_SPREAD and power > 1e-3:
         power *= 0.8
     return rng.choice(w.size, size=(chains, WALKERS), p=w / w.sum())
@@ -136,7 +139,7 @@ class Walk:
 
 
 def _walked(walk: Walk, draws: Draws, made: Made) -> Sampled:
-    """Draws of walkers, in place of these."""
+    """Draws of walkers, in place of these; statistics of trajectories stay those of the draws with errors kept."""
     table, count = walk.burned(made), next(iter(draws.values.values())).shape[2]
     snapshots = [walk.on(table) for _ in range(-(-count // WALKERS))]
     drawn = {name: _rows([each[name] for each in snapshots], count)[None] for name in snapshots[0]}
