@@ -19,12 +19,11 @@ from bayesfit.compute.work import Progress, Report
 from bayesfit.diagnose.outcome import Exact, Outcome
 from bayesfit.modelling.model import AMPLITUDES, Model
 from bayesfit.modelling.scatter import Observed
-from bayesfit.modelling.settings import FitSettings
+from bayesfit.modelling.settings import LEAST_ESS, FitSettings
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
 from bayesfit.sample import convergence as _convergence
 from bayesfit.sample import redrawn
-from bayesfit.sample.draws import LEAST_ESS
 from bayesfit.sample.redrawn import Assessed
 
 RUNS = 600  # true runs for each bin, at most
@@ -63,7 +62,7 @@ def corrected(outcome: Outcome, report: Report) -> Outcome:
     """The outcome with draws of the simulator's posterior, if the settings ask for them: as many draws as there are
     true runs."""
     how, made = outcome.settings.exact, outcome.draws.done
-    if how is None or not outcome.draws.values or np.any(made < outcome.settings.draws):
+    if how is None or not outcome.draws.values or np.any(made < outcome.settings.kept):
         return outcome
     thinned = _thinned(outcome)
     chosen = []
@@ -79,14 +78,14 @@ def corrected(outcome: Outcome, report: Report) -> Outcome:
 def _thinned(outcome: Outcome) -> Outcome:
     """The outcome with so few draws, evenly over each chain, that the simulator can be run at all of them."""
     settings, draws = outcome.settings, outcome.draws
-    count = min(settings.draws, max(RUNS // settings.chains, 4))
-    places = np.linspace(settings.draws - 1, 0, count).astype(int)[::-1]
+    count = min(settings.kept, max(RUNS // settings.chains, 4))
+    places = np.linspace(settings.kept - 1, 0, count).astype(int)[::-1]
     fewer = replace(
         draws,
         values={name: array[:, :, places] for name, array in draws.values.items()},
         stats={name: array[:, :, places] for name, array in draws.stats.items()},
         done=np.full_like(draws.done, count),
-        thin=draws.thin * max(settings.draws // count, 1),
+        thin=draws.thin * max(settings.kept // count, 1),
     )
     return replace(outcome, draws=fewer, settings=settings.model_copy(update={"draws": count}))
 
@@ -157,7 +156,7 @@ def _replaced(outcome: Outcome, chosen: list[Chosen]) -> Outcome:
     draws, posterior = outcome.draws, outcome.problem.posterior
     names = (*posterior.names, *posterior.marginal)
     found = redrawn.redrawn(draws, np.array([each.places for each in chosen]), names)
-    size = outcome.settings.chains * outcome.settings.draws
+    size = outcome.settings.chains * outcome.settings.kept
     limit = largest_good_k(size)
     for place, each in enumerate(chosen):
         if not np.isnan(each.ess):

@@ -35,7 +35,7 @@ def fit(
     fixed: Mapping[str, Any] | None = None,
     across: Mapping[str, Any] | None = None,
     chains: int = 4,
-    draws: int = 500,
+    draws: int | None = None,
     warmup: int = 50,
     target_ess: float = 400.0,
     seed: int = 0,
@@ -71,7 +71,10 @@ def fit(
             common (`D`). All bins then have one posterior, sampled by NumPyro's NUTS, with `warmup` and
             `target_accept` of its own; what the bins have in common has dims (chain, draw), and the draws of a bin
             depend on the other bins.
-        chains, draws, warmup: chains per bin, kept draws per chain, and warm-up transitions before them.
+        chains, warmup: chains per bin, and warm-up transitions before the kept draws.
+        draws: kept draws per chain, the same in all bins. By default as many as `target_ess` asks for: twice the target
+            in all chains together, and at least 200 per chain, since R-hat of fewer is often too large by chance; of
+            bins that are fitted together 500.
         target_ess: effective sample size, bulk and tail, that the kept draws of a bin's worst parameter should have in
             all chains together, with R-hat at most 1.01. Chains that miss it go on to twice their length, of which
             every second draw is kept, and so on. A bin that 400 transitions have not brought there, or whose

@@ -129,7 +129,7 @@ def _sampled(
     settings = before.settings
     target = joint_nuts.joint_target(joint, before.keys, settings.seed)
     if settings.method == "svi":
-        return variational.approximate(target, start, settings.draws, report)
+        return variational.approximate(target, start, settings.kept, report)
     draws, shared = joint_nuts.sample_joint(target, start, before.schedule, report, stop)
     return draws, shared, None
 

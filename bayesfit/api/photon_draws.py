@@ -11,7 +11,7 @@ from bayesfit.compute import keys as _keys
 from bayesfit.compute.journal import leave
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.diagnose.outcome import Outcome
-from bayesfit.sample.draws import LEAST_ESS
+from bayesfit.modelling.settings import LEAST_ESS
 from bayesfit.sample.snapshots import of_draws, put_draws
 from bayesfit.sample.theory_draws import with_own_errors
 

@@ -29,11 +29,12 @@ from numpyro.distributions.transforms import ExpTransform
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.keys import bin_keys
 from bayesfit.modelling.priors import Prior
+from bayesfit.modelling.settings import LEAST_ESS
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import Problem
 from bayesfit.result.on_request import Drawn, group_of
 from bayesfit.result.tree import in_all_bins
-from bayesfit.sample.draws import LARGEST_RHAT, LEAST_ESS
+from bayesfit.sample.draws import LARGEST_RHAT
 
 CLEAR = 4.0  # standard deviations by which a posterior must lie above a cut to be described by a normal distribution
 

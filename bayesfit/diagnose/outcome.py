@@ -125,7 +125,7 @@ class Outcome:
     def schedule(self) -> Schedule:
         """How each chain runs."""
         s = self.settings
-        return Schedule(s.chains, s.draws, s.warmup, s.target_accept, s.target_ess)
+        return Schedule(s.chains, s.kept, s.warmup, s.target_accept, s.target_ess)
 
     @property
     def least_squares(self) -> PointEstimate | None:

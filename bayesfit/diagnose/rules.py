@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ACCEPTED, LEAST_ESS
+from bayesfit.modelling.settings import LEAST_ESS
+from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, LARGEST_RHAT, LEAST_ACCEPTED
 
 LEAST_CONTRACTION = 0.75
 TOO_NARROW = 1.1  # factor from which on intervals of what all bins have in common are not to be trusted

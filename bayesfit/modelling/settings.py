@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import numbers
 import re
 import tomllib
@@ -33,6 +34,11 @@ RENAMED = {"sample": "specimen", "carry": "sequential_prior"}  # former names of
 TOGETHER = ("together", "names", "sequential_prior", "level")  # settings of several files as one
 READING = ("skip_first", "tau_min", "tau_max", "columns", "units", "layout", "sheet", "optics")  # of reading a file
 HARDWARE = ("device", "memory_fraction", "cpu_devices", "cache")  # of what is computed on
+LEAST_ESS = 400.0  # effective sample size, bulk and tail, that verdicts ask for
+HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
+FEWEST_KEPT = 200  # draws per chain: with fewer, R-hat of chains that mix well is above 1.01 in one bin of ten or more
+MOST_KEPT = 1_000_000
+KEPT_TOGETHER = 500  # of a joint fit, whose largest R-hat is that of hundreds of parameters
 BARE_LIST = re.compile(r"\[([\w .,/-]*)\]")  # on the command line: a list of words without quotation marks
 Delay = Annotated[float, Field(ge=0)] | list[Annotated[float, Field(ge=0)]]  # one, or one per bin; has unit s
 
@@ -54,7 +60,7 @@ class FitSettings(Strict):
 
     noise: str = "auto"
     chains: Annotated[Integer, Field(ge=1, le=64)] = 4
-    draws: Annotated[Integer, Field(ge=4, le=1_000_000)] = 500
+    draws: Annotated[Integer, Field(ge=4, le=MOST_KEPT)] | None = None
     warmup: Annotated[Integer, Field(ge=20, le=1_000_000)] = 50
     target_ess: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 400.0
     seed: Annotated[Integer, Field(ge=0, lt=2**32)] = 0
@@ -62,6 +68,17 @@ class FitSettings(Strict):
     include: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = ()
     method: Literal["nuts", "svi"] = "nuts"
     exact: Literal["psis", "delayed"] | None = None
+
+    @property
+    def kept(self) -> int:
+        """Kept draws per chain: as many as chosen, or as the target asks for."""
+        asked = math.ceil(HEADROOM * max(self.target_ess, LEAST_ESS) / self.chains)
+        return self.draws or min(max(asked, FEWEST_KEPT), MOST_KEPT)
+
+    @property
+    def of_joint_fit(self) -> FitSettings:
+        """The same for bins that are fitted together."""
+        return self.model_copy(update={"draws": self.draws or KEPT_TOGETHER})
 
 
 class HardwareSettings(Strict):

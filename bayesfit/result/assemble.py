@@ -98,7 +98,7 @@ def _fixed(parameters: xr.Dataset, problem: Problem) -> dict[str, Any]:
 
 def _sample_stats(outcome: Outcome) -> xr.Dataset:
     """The sampler's statistics under the names of ArviZ's schema; NaN, 0 or False where a draw was not made."""
-    shape = (outcome.bins, outcome.settings.chains, outcome.settings.draws)
+    shape = (outcome.bins, outcome.settings.chains, outcome.settings.kept)
     made = outcome.draws.stats
     stats = {
         name: np.moveaxis(made[name] if name in made else np.full(shape, fill), 0, -1) for name, fill in STATS.items()

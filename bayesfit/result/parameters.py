@@ -19,7 +19,7 @@ Values = dict[str, Float[np.ndarray, "q_bin chain draw"]]
 
 def values_of(outcome: Outcome) -> Values:
     """The draws of every parameter; NaN where none was made, and the same value in all draws where it is fixed."""
-    shape = (outcome.bins, outcome.settings.chains, outcome.settings.draws)
+    shape = (outcome.bins, outcome.settings.chains, outcome.settings.kept)
     values = dict(outcome.draws.values) or {name: np.full(shape, np.nan) for name in outcome.problem.parameters}
     for name, value in outcome.problem.fixed.items():
         values[name] = np.broadcast_to(value[..., None, None], shape).copy()

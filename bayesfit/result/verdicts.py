@@ -93,7 +93,7 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         contrast=float(found.contrast[place]),
         contrast_sd=float(found.contrast_sd[place]),
         max_tree_depth=int(draws.tree_depth[place]),
-        wanted=outcome.settings.draws,
+        wanted=outcome.settings.kept,
         units={name: parameter.unit for name, parameter in outcome.problem.parameters.items()},
         unjudged=outcome.problem.unjudged,
     )

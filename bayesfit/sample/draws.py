@@ -10,15 +10,14 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from bayesfit.modelling.settings import HEADROOM, LEAST_ESS
 from bayesfit.sample import convergence as _convergence
 
 LARGEST_RHAT = 1.01
-LEAST_ESS = 400.0
 LARGEST_DIVERGENT_SHARE = 0.005
 LARGEST_DEEP_SHARE = 0.01  # of trees that have reached their largest depth
 LEAST_ACCEPTED = 0.2  # with this share of independence proposals accepted, deep trees do no harm
 FEWEST_DRAWS = 4  # per chain, for R-hat to be defined
-HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
 STATS = {  # statistics of a transition, each with the value that stands for a draw that was not made
     "potential": np.float64(np.nan),
     "energy": np.float64(np.nan),

@@ -14,11 +14,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from bayesfit.compute.devices import on_one_device
+from bayesfit.modelling.settings import LEAST_ESS
 from bayesfit.posterior.bin_data import Bin, first_of
 from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.prepare import Problem
 from bayesfit.sample import convergence as _convergence
-from bayesfit.sample.draws import LARGEST_RHAT, LEAST_ESS, Draws
+from bayesfit.sample.draws import LARGEST_RHAT, Draws
 from bayesfit.sample.redrawn import delayed, redrawn
 from bayesfit.sample.theory_tables import OwnErrors, Table, evenly, table_coordinates, whole
 from bayesfit.sample.walkers import walked
