@@ -430,4 +430,4 @@ def test_no_bin_is_given_up_before_its_time():
     missed = (found.verdict == "poor_mixing").values
     assert (found.thin.values[~missed] > 1).any()
     assert missed.mean() < 0.15
-    np.testing.assert_array_equal(found.thin.values[missed], 16)
+    np.testing.assert_array_equal(found.thin.values[missed], 32)

@@ -85,11 +85,12 @@ def begin(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> Begun:
     check_exact(get_model(choices.model), settings, bool(choices.across))
     curves = _allowed(as_needed(curves, get_noise(settings.noise)), choices, settings)
     if choices.across or settings.method != "nuts":
-        settings = settings.of_joint_fit
+        settings = settings.with_more_draws
         problem, together = prepared_together(curves, choices, settings)
     else:
         problem, together = _prepared(curves, choices, for_data(get_noise(settings.noise), curves)), None
     curves = by_bin(curves)
+    settings = settings if problem.counting is None else settings.with_more_draws
     agree(lambda: made_of(curves, problem, settings, choices.across))
     return Begun(curves, problem, _before(curves, problem, settings), together)
 

@@ -38,7 +38,9 @@ LEAST_ESS = 400.0  # effective sample size, bulk and tail, that verdicts ask for
 HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
 FEWEST_KEPT = 200  # draws per chain: with fewer, R-hat of chains that mix well is above 1.01 in one bin of ten or more
 MOST_KEPT = 1_000_000
-KEPT_TOGETHER = 500  # of a joint fit, whose largest R-hat is that of hundreds of parameters
+MORE_KEPT = (
+    500  # of a joint fit, whose largest R-hat is that of hundreds of parameters, or where draws are chosen among
+)
 BARE_LIST = re.compile(r"\[([\w .,/-]*)\]")  # on the command line: a list of words without quotation marks
 Delay = Annotated[float, Field(ge=0)] | list[Annotated[float, Field(ge=0)]]  # one, or one per bin; has unit s
 
@@ -76,9 +78,9 @@ class FitSettings(Strict):
         return self.draws or min(max(asked, FEWEST_KEPT), MOST_KEPT)
 
     @property
-    def of_joint_fit(self) -> FitSettings:
-        """The same for bins that are fitted together."""
-        return self.model_copy(update={"draws": self.draws or KEPT_TOGETHER})
+    def with_more_draws(self) -> FitSettings:
+        """The same, with more kept draws by default."""
+        return self.model_copy(update={"draws": self.draws or MORE_KEPT})
 
 
 class HardwareSettings(Strict):
