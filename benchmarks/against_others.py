@@ -1,13 +1,14 @@
 """Price of a posterior by bayesfit and by others, against that of a least-squares fit, side by side in one run.
 
-`uv run --group benchmarks python benchmarks/against_others.py [--bins 512] [--rounds 3] [--nutpie 16] [--emcee 4] [--numpyro 4]`
+`uv run --group benchmarks python benchmarks/against_others.py [--bins 512] [--rounds 3] [--nutpie 16] ...`
 
 Simulated stretched exponentials, 72 delays, errors wrong by one factor per bin; default settings. Everything is
 compiled before. All samplers have the same model: rate, beta, contrast, baseline and the factor, with bayesfit's
-priors. `curve_fit` and bayesfit fit all bins, as often as there are rounds, in turns, of which the shortest time counts.
-nutpie, emcee and NumPyro run bin by bin, as people use them, on the first few bins; with 0 they are left out. R-hat and
-effective sample sizes are ArviZ's, of the worst parameter of a bin, the smaller of bulk and tail; converged means at
-most 1.01, and at least 400. Ratios are to `curve_fit` with bounds. Processor time is that of all cores.
+priors. `curve_fit` starts each bin from one point, and bayesfit takes all bins at once; both in as many rounds, in
+turns, of which the shortest time counts. nutpie, emcee and NumPyro run bin by bin, as people use them, on the first
+few bins (`--nutpie`, `--emcee`, `--numpyro`; with 0 they are left out). Processor time is that of all cores. R-hat and
+effective sample sizes are ArviZ's, of a bin's worst parameter, the smaller of bulk and tail; converged means at most
+1.01, and at least 400. Ratios are to `curve_fit` with bounds.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def all_bins(data: xr.Dataset, rounds: int) -> Iterator[Row]:
         made = [(what, *timed(work)) for what, work in ways.items()]
         for what, used, _ in made:
             took[what].append(used)
-    for what, used, result in made:
+    for what, _, result in made:
         found = of_result(result) if what.endswith("posterior") else None
         yield Row(what, data.q_bin.size, least(took[what]).per(data.q_bin.size), found)
 

@@ -64,7 +64,7 @@ def command(*arguments: object, **environment: object) -> Used:
 
 
 class Mixing(NamedTuple):
-    """Of each bin (bin,): the largest R-hat of its parameters, and their smallest bulk or tail effective sample size."""
+    """Of each bin (bin,): R-hat and effective sample size of the worst parameter, the smaller of bulk and tail."""
 
     r_hat: np.ndarray
     ess: np.ndarray
