@@ -84,7 +84,7 @@ def mixing(draws: Mapping[str, xr.DataArray]) -> Mixing:
     import arviz as az  # after NumPyro, of which it would leave a lazy module that loads numpyro.distributions twice
 
     posterior = xr.Dataset(dict(draws))
-    sizes = [az.ess(posterior, method=method) for method in ("bulk", "tail")]
+    sizes = az.ess(posterior, method="bulk"), az.ess(posterior, method="tail", prob=(0.05, 0.95))
     worst = max_over(az.rhat(posterior)), -max_over(*(-size for size in sizes))
     return Mixing(*worst)
 
