@@ -18,6 +18,7 @@ from scipy.special import log_ndtr
 
 import bayesfit
 from bayesfit.compute.devices import CPU_OPTIONS, place, take
+from bayesfit.compute.hardware import CPU_LANES
 from bayesfit.compute.keys import bin_keys
 from bayesfit.compute.work import Stop
 from bayesfit.posterior.prepare import prepare
@@ -27,7 +28,7 @@ from bayesfit.sample import starts as _estimate
 from bayesfit.sample.draws import Schedule
 from bayesfit.sample.target import BinTargets
 
-DELAYS, CHAINS_PER_DEVICE, INNER = 72, _sample.CHAINS_PER_DEVICE, 200
+DELAYS, CHAINS_PER_DEVICE, INNER = 72, CPU_LANES, 200
 
 
 def best(function, repeats=10) -> float:
