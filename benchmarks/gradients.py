@@ -128,9 +128,8 @@ def by_hand(z, tau, y, unit, prior):
     return value, gradient
 
 
-def the_gradient(problem, z) -> tuple[float, list[str]]:
-    """Seconds for one gradient of one chain, compiled; and the lines of the first part."""
-    posterior, bins = problem.posterior, take(problem.bins, np.arange(CHAINS_PER_DEVICE))
+def repeated(posterior):
+    """A function of one bin and a position that computes log density and gradient `INNER` times."""
 
     def many(bin, z):
         def step(_, z):
@@ -139,8 +138,15 @@ def the_gradient(problem, z) -> tuple[float, list[str]]:
 
         return jax.lax.fori_loop(0, INNER, step, z)
 
+    return many
+
+
+def the_gradient(problem, z) -> tuple[float, list[str]]:
+    """Seconds for one gradient of one chain, compiled; and the lines of the first part."""
+    posterior, bins = problem.posterior, take(problem.bins, np.arange(CHAINS_PER_DEVICE))
+
     started, memory = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    compiled = jax.jit(jax.vmap(many)).lower(bins, z).compile(CPU_OPTIONS)
+    compiled = jax.jit(jax.vmap(repeated(posterior))).lower(bins, z).compile(CPU_OPTIONS)
     took, memory = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
     fast = best(lambda: compiled(bins, z)) / INNER / CHAINS_PER_DEVICE
     plain = jax.vmap(jax.value_and_grad(posterior.potential))
