@@ -1,65 +1,108 @@
 """Price of a posterior by bayesfit and by others, against that of a least-squares fit, side by side in one run.
 
-`uv run --group benchmarks python benchmarks/against_others.py [BINS ...]` (default 64 512)
+`uv run --group benchmarks python benchmarks/against_others.py [--bins 512] [--rounds 3] [--nutpie 16] ...`
 
 Simulated stretched exponentials, 72 delays, errors wrong by one factor per bin; default settings. Everything is
 compiled before. All samplers have the same model: rate, beta, contrast, baseline and the factor, with bayesfit's
-priors. nutpie, emcee and NumPyro run bin by bin, as people use them, on the first few bins; converged means R-hat at
-most 1.01 and bulk and tail effective sample sizes of at least 400 in the worst parameter.
+priors. `curve_fit` starts each bin from one point, and bayesfit takes all bins at once; both in as many rounds, in
+turns, of which the shortest time counts. nutpie, emcee and NumPyro run bin by bin, as people use them, on the first
+few bins (`--nutpie`, `--emcee`, `--numpyro`; with 0 they are left out). Processor time is that of all cores. R-hat and
+effective sample sizes are ArviZ's, of a bin's worst parameter, the smaller of bulk and tail; converged means at most
+1.01, and at least 400. Ratios are to `curve_fit` with bounds.
 """
 
+from __future__ import annotations
+
+import argparse
 import contextlib
-import os
-import sys
-import time
+import tempfile
 import warnings
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
 
 import jax
+import many_bins
 import numpy as np
+import xarray as xr
+from measures import Mixing, Used, cores, least, machine, mixing, stacked, table, timed
 from scipy.optimize import curve_fit
 
 import bayesfit
-from bayesfit.sample.convergence import worst
 
 DELAYS = 72
 NAMES = ("rate", "beta", "contrast", "baseline", "error_scale")
-FEW = {"nutpie": 16, "emcee": 4, "NumPyro": 4}
+FEW = {"nutpie": 16, "emcee": 4, "numpyro": 4}
 LOG_FLOOR = np.log(1e-6)
+REFERENCE = "`curve_fit`, bounds"
+
+
+class Row(NamedTuple):
+    """What one way of fitting takes for each of so many bins."""
+
+    what: str
+    bins: int
+    used: Used
+    mixing: Mixing | None = None
+
+
+def simulated(bins: int) -> xr.Dataset:
+    """The curves that all fit."""
+    return bayesfit.simulate(bins=bins, delays=DELAYS, seed=1, wrong_errors=True)[0]
 
 
 def stretched(tau, rate, beta, contrast, baseline):
     return baseline + contrast * np.exp(-2 * (rate * tau) ** beta)
 
 
-def least_squares(data) -> float:
-    """Seconds that `curve_fit` takes for every bin, by Levenberg-Marquardt from one start, as the field does it."""
-    tau, started = data.tau.values, time.perf_counter()
+def least_squares(data: xr.Dataset, bounded: bool) -> None:
+    """`curve_fit` for every bin from one start, as the field does it: by Levenberg-Marquardt, or by a trust region
+    with bounds."""
+    tau = data.tau.values
+    low, high = np.exp(limits(tau))
+    bounds = ([low, 0.2, 0.0, 0.5], [high, 2.0, 1.0, 1.5]) if bounded else (-np.inf, np.inf)
     for g2, g2_err, valid in zip(data.g2.values, data.g2_err.values, data.valid.values, strict=True):
         x, y, error = tau[valid], g2[valid], g2_err[valid]
-        high, low = y[:3].mean(), y[-3:].mean()
-        start = x[np.argmin(np.abs(y - (high + low) / 2))] ** -1 / 2, 1.0, high - low, low
+        first, last = y[:3].mean(), y[-3:].mean()
+        start = x[np.argmin(np.abs(y - (first + last) / 2))] ** -1 / 2, 1.0, first - last, last
+        start = np.clip(start, *bounds) if bounded else start
         with np.errstate(all="ignore"), contextlib.suppress(RuntimeError):
-            curve_fit(stretched, x, y, start, error)
-    return time.perf_counter() - started
+            curve_fit(stretched, x, y, start, error, bounds=bounds)
 
 
-def is_converged(draws) -> bool:
-    """Of draws (parameter, chain, draw)."""
-    rhat, *ess = worst(draws)
-    return rhat <= 1.01 and min(ess) >= 400
+def of_result(result: xr.DataTree) -> Mixing:
+    """How well the chains of a fit have mixed."""
+    return mixing({name: result["posterior"][name] for name in NAMES})
 
 
-def ours(data) -> tuple[float, int]:
-    started = time.perf_counter()
-    found = bayesfit.fit(data, seed=1)["diagnostics"]
-    seconds = time.perf_counter() - started
-    return seconds, int(((found.r_hat <= 1.01) & (found.ess_bulk >= 400) & (found.ess_tail >= 400)).sum())
+def all_bins(data: xr.Dataset, rounds: int) -> Iterator[Row]:
+    """Least squares and bayesfit from Python, in turns."""
+    ways: dict[str, Callable[[], object]] = {
+        "`curve_fit`, no bounds": lambda: least_squares(data, False),
+        REFERENCE: lambda: least_squares(data, True),
+        "bayesfit, point estimate": lambda: bayesfit.point_estimate(data, seed=1),
+        "bayesfit, posterior": lambda: bayesfit.fit(data, seed=1),
+    }
+    for work in ways.values():
+        work()
+    took = {what: [] for what in ways}
+    for _ in range(rounds):
+        made = [(what, *timed(work)) for what, work in ways.items()]
+        for what, used, _ in made:
+            took[what].append(used)
+    for what, _, result in made:
+        found = of_result(result) if what.endswith("posterior") else None
+        yield Row(what, data.q_bin.size, least(took[what]).per(data.q_bin.size), found)
 
 
-def point(data) -> float:
-    started = time.perf_counter()
-    bayesfit.point_estimate(data, seed=1)
-    return time.perf_counter() - started
+def by_command(data: xr.Dataset, rounds: int) -> Row:
+    """The command line on a file of these bins, from prompt to saved result."""
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [many_bins.measured(Path(folder), data) for _ in range(1 + rounds)]  # the first one compiles
+        found = of_result(bayesfit.load(runs[0].result))
+    used = least(run.used for run in runs[1:])
+    return Row("bayesfit, command to saved result", data.q_bin.size, used.per(data.q_bin.size), found)
 
 
 def limits(tau) -> tuple[float, float]:
@@ -87,9 +130,7 @@ def by_nutpie(data):
 
     def sample(i):
         filled = compiled.with_data(g2=data.g2.values[i], g2_err=data.g2_err.values[i])
-        drawn = nutpie.sample(
-            filled, draws=1000, tune=400, chains=4, seed=i, progress_bar=False, cores=len(os.sched_getaffinity(0))
-        )
+        drawn = nutpie.sample(filled, draws=1000, tune=400, chains=4, seed=i, progress_bar=False, cores=cores())
         return np.stack([drawn.posterior[name].values for name in NAMES])
 
     return sample
@@ -143,37 +184,58 @@ def by_numpyro(data):
     return sample
 
 
-def one_by_one(make, data, count) -> tuple[float, int]:
-    """Seconds per bin, and how many of `count` bins converged; the first call, which compiles, is not counted."""
-    sample = make(data)
+OTHERS = {"nutpie": by_nutpie, "emcee": by_emcee, "numpyro": by_numpyro}
+PRINTED = {"numpyro": "NumPyro"}
+
+
+def one_by_one(name: str, data: xr.Dataset, count: int) -> Row:
+    """Another sampler on the first bins; the first call, which compiles, is not counted."""
+    sample = OTHERS[name](data)
     sample(0)
-    started = time.perf_counter()
-    good = sum(is_converged(sample(i)) for i in range(count))
-    return (time.perf_counter() - started) / count, good
+    used, draws = timed(lambda: [sample(i) for i in range(count)])
+    return Row(PRINTED.get(name, name), count, used.per(count), mixing(stacked(draws, NAMES)))
 
 
-def row(what: str, bins: int, seconds: float, classical: float, good: str = "") -> None:
-    """Seconds are those of one bin."""
-    print(f"{bins:6} {what:28} {1e3 * seconds:10.2f} {seconds / classical:10.2f}  {good}", flush=True)
+def rows(bins: int, rounds: int, few: dict[str, int]) -> Iterator[Row]:
+    """All ways of fitting, each other sampler on so many bins. One that is not installed is left out."""
+    data = simulated(bins)
+    yield from all_bins(data, rounds)
+    yield by_command(data, rounds)
+    for name, count in few.items():
+        if count and find_spec(name):
+            yield one_by_one(name, data, min(count, bins))
+
+
+def as_table(found: list[Row]) -> list[str]:
+    """Lines of a table in Markdown."""
+    (reference,) = (row.used for row in found if row.what == REFERENCE)
+    head = ["what", "bins", "wall ms", "ratio", "processor ms", "ratio", "R-hat", "ESS, median", "converged"]
+    return table(head, [[row.what, row.bins, *prices(row.used, reference), *qualities(row.mixing)] for row in found])
+
+
+def prices(used: Used, reference: Used) -> list[str]:
+    """Wall and processor time of a bin in ms, each with its ratio to the reference."""
+    pairs = ((used.wall, reference.wall), (used.processor, reference.processor))
+    return [text for own, other in pairs for text in (f"{1e3 * own:.2f}", f"{own / other:.2f}")]
+
+
+def qualities(found: Mixing | None) -> list[str]:
+    """The largest R-hat of all bins, the median effective sample size, and how many bins have converged."""
+    if found is None:
+        return ["", "", ""]
+    return [f"{np.max(found.r_hat):.3f}", f"{np.median(found.ess):.0f}", found.said()]
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bins", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=3)
+    for name, count in FEW.items():
+        parser.add_argument(f"--{name}", type=int, default=count, help="bins")
+    given = vars(parser.parse_args())
     warnings.filterwarnings("ignore")
-    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
-    print(f"cores {jax.local_device_count()}")
-    print(f"{'bins':>6} {'what':28} {'ms/bin':>10} {'ratio':>10}  converged")
-    for bins in [int(text) for text in sys.argv[1:]] or [64, 512]:
-        data, _ = bayesfit.simulate(bins=bins, delays=DELAYS, seed=1, wrong_errors=True)
-        ours(data)
-        classical = least_squares(data) / bins
-        row("curve_fit, one start", bins, classical, classical)
-        point(data)
-        row("bayesfit, point estimate", bins, min(point(data) for _ in range(3)) / bins, classical)
-        seconds, good = ours(data)
-        row("bayesfit, posterior", bins, seconds / bins, classical, f"{good} of {bins}")
-    for name, make in (("nutpie", by_nutpie), ("emcee", by_emcee), ("NumPyro", by_numpyro)):
-        seconds, good = one_by_one(make, data, FEW[name])
-        row(name, 1, seconds, classical, f"{good} of {FEW[name]}")
+    print(machine())
+    print("\n".join(as_table(list(rows(given["bins"], given["rounds"], {name: given[name] for name in FEW})))))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,13 @@ errors, default settings. Every row is a process of its own, so that its peak me
 second fit in it.
 """
 
-import os
 import resource
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
+
+from measures import machine
 
 BINS = [8, 32, 128, 512, 2048, 8192]
 DELAYS = [32, 64, 128, 256, 512, 1024]
@@ -21,11 +23,8 @@ def peak() -> float:
 
 
 def measure(bins: int, delays: int) -> None:
-    import jax
-
     import bayesfit
 
-    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
     first, _ = bayesfit.simulate(bins=min(bins, 256), delays=delays, seed=1, wrong_errors=True)
     bayesfit.fit(first, seed=0)
     before = peak()
@@ -44,17 +43,24 @@ def measure(bins: int, delays: int) -> None:
     )
 
 
+def lines(sizes: Iterable[tuple[int, int]]) -> Iterator[str]:
+    """A head, and a row for each number of bins and of delays."""
+    yield f"{'bins':>6} {'delays':>7} {'point':>9} {'posterior':>10} {'peak MiB':>9} {'KiB/bin':>10}  converged"
+    for bins, delays in sizes:
+        command = [sys.executable, __file__, str(bins), str(delays)]
+        yield subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.rstrip()
+
+
 def main() -> None:
     if len(sys.argv) == 3:
         measure(int(sys.argv[1]), int(sys.argv[2]))
         return
     which = sys.argv[1:] or ["bins", "delays"]
-    print(f"cores {len(os.sched_getaffinity(0))}; times are in ms per bin")
-    print(f"{'bins':>6} {'delays':>7} {'point':>9} {'posterior':>10} {'peak MiB':>9} {'KiB/bin':>10}  converged")
-    rows = [(bins, 72) for bins in BINS] if "bins" in which else []
-    rows += [(256, delays) for delays in DELAYS] if "delays" in which else []
-    for bins, delays in rows:
-        subprocess.run([sys.executable, __file__, str(bins), str(delays)], check=True)
+    sizes = [(bins, 72) for bins in BINS] if "bins" in which else []
+    sizes += [(256, delays) for delays in DELAYS] if "delays" in which else []
+    print(f"{machine()}; times are in ms per bin")
+    for line in lines(sizes):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from scipy.special import log_ndtr
 
 import bayesfit
 from bayesfit.compute.devices import CPU_OPTIONS, place, take
+from bayesfit.compute.hardware import CPU_LANES
 from bayesfit.compute.keys import bin_keys
 from bayesfit.compute.work import Stop
 from bayesfit.posterior.prepare import prepare
@@ -27,7 +28,7 @@ from bayesfit.sample import starts as _estimate
 from bayesfit.sample.draws import Schedule
 from bayesfit.sample.target import BinTargets
 
-DELAYS, CHAINS_PER_DEVICE, INNER = 72, _sample.CHAINS_PER_DEVICE, 200
+DELAYS, CHAINS_PER_DEVICE, INNER = 72, CPU_LANES, 200
 
 
 def best(function, repeats=10) -> float:
@@ -127,9 +128,8 @@ def by_hand(z, tau, y, unit, prior):
     return value, gradient
 
 
-def the_gradient(problem, z) -> float:
-    """Prints the first part; returns s for one gradient of one chain, compiled."""
-    posterior, bins = problem.posterior, take(problem.bins, np.arange(CHAINS_PER_DEVICE))
+def repeated(posterior):
+    """A function of one bin and a position that computes log density and gradient `INNER` times."""
 
     def many(bin, z):
         def step(_, z):
@@ -138,8 +138,15 @@ def the_gradient(problem, z) -> float:
 
         return jax.lax.fori_loop(0, INNER, step, z)
 
+    return many
+
+
+def the_gradient(problem, z) -> tuple[float, list[str]]:
+    """Seconds for one gradient of one chain, compiled; and the lines of the first part."""
+    posterior, bins = problem.posterior, take(problem.bins, np.arange(CHAINS_PER_DEVICE))
+
     started, memory = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    compiled = jax.jit(jax.vmap(many)).lower(bins, z).compile(CPU_OPTIONS)
+    compiled = jax.jit(jax.vmap(repeated(posterior))).lower(bins, z).compile(CPU_OPTIONS)
     took, memory = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
     fast = best(lambda: compiled(bins, z)) / INNER / CHAINS_PER_DEVICE
     plain = jax.vmap(jax.value_and_grad(posterior.potential))
@@ -163,20 +170,21 @@ def the_gradient(problem, z) -> float:
     )
     expected = jax.vmap(jax.grad(posterior.potential))(z, bins)
     error = np.max(np.abs(-by_hand(host, tau, *data, prior)[1] - expected) / (1.0 + np.abs(expected)))
-    print(f"log density and gradient, {DELAYS} delays, one chain, one core; largest difference {error:.1e}")
-    for name, seconds in (
-        ("compiled, 64 chains", fast),
-        ("NumPy, 64 chains at once", together),
-        ("NumPy, one by one", alone),
-        ("JAX uncompiled, 64 chains", slow),
-    ):
-        print(f"  {name:26} {1e6 * seconds:10.2f} us   {seconds / fast:8.1f}")
-    print(f"  compiled in {took:.1f} s, with {memory / 1024:.0f} MiB more at the peak")
-    return fast
+    ways = {
+        "compiled, 64 chains": fast,
+        "NumPy, 64 chains at once": together,
+        "NumPy, one by one": alone,
+        "JAX uncompiled, 64 chains": slow,
+    }
+    return fast, [
+        f"log density and gradient, {DELAYS} delays, one chain, one core; largest difference {error:.1e}",
+        *(f"  {name:26} {1e6 * seconds:10.2f} us   {seconds / fast:8.1f}" for name, seconds in ways.items()),
+        f"  compiled in {took:.1f} s, with {memory / 1024:.0f} MiB more at the peak",
+    ]
 
 
-def the_sampler(problem, points, estimates, keys, gradient: float) -> None:
-    """Prints the second part."""
+def the_sampler(problem, estimates, keys, gradient: float) -> list[str]:
+    """The lines of the second part."""
     schedule = Schedule(4, 1000, 50, 0.6, 400.0)
     few = np.arange(CHAINS_PER_DEVICE // 4)
     bins = BinTargets(problem.posterior, take(problem.bins, few), keys[few])
@@ -194,11 +202,14 @@ def the_sampler(problem, points, estimates, keys, gradient: float) -> None:
         made += int(np.sum(left.made))
         needed += int(np.sum(np.asarray(left.n_steps) * np.asarray(left.made))) + int(np.sum(left.made))
     seconds = min(times) * len(times)
-    print(f"sampler, one core: {1e6 * seconds / made:.1f} us per transition, which needs {needed / made:.2f} gradients")
-    print(f"  share of the time that these alone take: {gradient * needed / seconds:.0%}")
+    return [
+        f"sampler, one core: {1e6 * seconds / made:.1f} us per transition, which needs {needed / made:.2f} gradients",
+        f"  share of the time that these alone take: {gradient * needed / seconds:.0%}",
+    ]
 
 
-def main() -> None:
+def lines() -> list[str]:
+    """What was measured, both parts."""
     data, _ = bayesfit.simulate(bins=CHAINS_PER_DEVICE, delays=DELAYS, seed=1, wrong_errors=True)
     with jax.enable_x64(True):
         problem = prepare(data)
@@ -206,9 +217,9 @@ def main() -> None:
         bins = BinTargets(problem.posterior, problem.bins, keys)
         points = _point.point_estimates(problem.posterior, problem.bins, keys, lambda _: None, Stop())
         estimates = _estimate.estimate_bins(bins, points, 4, lambda _: None, Stop())
-        gradient = the_gradient(problem, jnp.asarray(estimates.location))
-        the_sampler(problem, points, estimates, keys, gradient)
+        gradient, found = the_gradient(problem, jnp.asarray(estimates.location))
+        return found + the_sampler(problem, estimates, keys, gradient)
 
 
 if __name__ == "__main__":
-    main()
+    print("\n".join(lines()))

@@ -87,3 +87,10 @@ def test_the_library_reads_no_variable_of_the_command_line(simulated):
             patch.setenv(f"BAYESFIT_{name}", "nonsense")
         result = bayesfit.fit(simulated[0].isel(q_bin=[0]), "single_exponential", noise="stated", draws=300)
     assert result["diagnostics"].verdict.values[0]
+
+
+def test_numpyro_is_whole_after_arviz():
+    """ArviZ leaves a lazy NumPyro, of which importing a module of a package would load that package twice."""
+    code = "import arviz, bayesfit; bayesfit.fit; import numpyro; numpyro.distributions.distribution.Unit"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

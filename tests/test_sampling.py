@@ -361,31 +361,35 @@ SCRIPT = """
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{cores}])
     jax.config.update("jax_num_cpu_devices", {devices})
     import bayesfit
-    from bayesfit.compute.hardware import workers
+    from bayesfit.compute import hardware
+    hardware.CPU_LANES = {lanes}
     data, _ = bayesfit.simulate(bins=20, seed=2, dead_bin=3)
-    assert len(workers()) == max({cores}, {devices})
+    assert len(hardware.workers()) == max({cores}, {devices})
     assert jax.local_device_count() == {devices}
-    result = bayesfit.fit(data, "single_exponential", noise="stated", draws=60, target_ess=100.0)
+    result = bayesfit.fit(data, "single_exponential", noise="stated", chains=16, draws=60, target_ess=100.0)
+    assert result.attrs["chains_per_device"] == {lanes}
     assert not jax.config.jax_enable_x64
     result.posterior["rate"].values.tofile(sys.argv[1])
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system assigns no cores to processes")
-def test_bits_do_not_depend_on_the_number_of_devices_or_cores(tmp_path):
+def test_bits_do_not_depend_on_devices_cores_or_lanes(tmp_path):
+    """20 bins of 16 chains fill five devices of 64 lanes, and two of 256."""
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | {"JAX_PLATFORMS": "cpu"}
-    running, made = [], [(1, 1), (1, min(2, len(os.sched_getaffinity(0)))), (2, 1)]
-    for devices, cores in made:
-        script = textwrap.dedent(SCRIPT.format(devices=devices, cores=cores))
-        command = [sys.executable, "-c", script, str(tmp_path / f"{devices} {cores}")]
+    running, two = [], min(2, len(os.sched_getaffinity(0)))
+    made = [(1, 1, 64), (1, two, 64), (8, 1, 64), (2, 1, 256)]
+    for devices, cores, lanes in made:
+        script = textwrap.dedent(SCRIPT.format(devices=devices, cores=cores, lanes=lanes))
+        command = [sys.executable, "-c", script, str(tmp_path / f"{devices} {cores} {lanes}")]
         running.append(subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True))
     for process in running:
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
-    one, *others = (np.fromfile(tmp_path / "{} {}".format(*each)).reshape(4, 60, 20) for each in made)
+    one, *others = (np.fromfile(tmp_path / "{} {} {}".format(*each)).reshape(16, 60, 20) for each in made)
     assert np.isfinite(np.delete(one, 3, axis=2)).all()
     assert np.isnan(one[..., 3]).all()
-    assert [other.tobytes() == one.tobytes() for other in others] == [True, True]
+    assert [other.tobytes() == one.tobytes() for other in others] == [True, True, True]
 
 
 @pytest.mark.slow

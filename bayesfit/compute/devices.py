@@ -22,7 +22,7 @@ from weakref import WeakSet
 import jax
 import numpy as np
 from jaxtyping import Int, PyTree
-from numpyro.distributions.distribution import validation_enabled
+from numpyro import validation_enabled  # from its own module, after ArviZ, numpyro.distributions would load twice
 
 from bayesfit.compute.hardware import workers
 from bayesfit.compute.journal import leave, resumable

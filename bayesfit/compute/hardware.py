@@ -18,6 +18,7 @@ from bayesfit.compute.errors import warn
 
 MEMORY = "XLA_CLIENT_MEM_FRACTION"  # read by JAX when it starts
 MEMORY_ONCE = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # its former name; JAX refuses to be given both
+CPU_LANES, GPU_LANES = 64, 8192  # a lane of 1,024 delays takes some 100 KiB
 NO_GPU = "device gpu: JAX finds no GPU, so this is computed on the CPU. Is jax installed with CUDA or ROCm?"
 
 
@@ -61,6 +62,12 @@ def workers() -> list[jax.Device]:
     if len(devices) > 1 or devices[0].platform != "cpu":
         return devices
     return devices * (_CHOSEN["workers"] or _cores_at_first())
+
+
+def lanes_per_device() -> int:
+    """How many chains run side by side on one device. Bits depend on it, so that it depends on nothing but the kind of
+    device: a core has enough to do with 64, a GPU works on thousands in the time of one."""
+    return CPU_LANES if jax.local_devices()[0].platform == "cpu" else GPU_LANES
 
 
 @cache

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from bayesfit.compute.hardware import lanes_per_device
 from bayesfit.data import describe as _describe
 from bayesfit.diagnose.covariance_check import sd_ratios
 from bayesfit.diagnose.outcome import Outcome
@@ -26,7 +27,6 @@ from bayesfit.result.predictions import BINS, predictions_of
 from bayesfit.result.tree import Groups, build, described, in_all_bins, provenance
 from bayesfit.result.verdicts import verdicts_of
 from bayesfit.sample.draws import STATS
-from bayesfit.sample.scheduler import CHAINS_PER_DEVICE
 
 DIMS = ("chain", "draw", "q_bin")
 CONVENTION = "rates are Gamma in 1/s: g2 = baseline + contrast * |g1|^2 with g1 = exp(-(rate tau)^beta)"
@@ -151,7 +151,7 @@ def _attributes(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> 
         "priors": {name: {"family": p.family, **p.values} for name, p in problem.priors.items()},
         "fixed": problem.fixed,
         "q_bins": curves.q_bin.values,
-        "chains_per_device": CHAINS_PER_DEVICE,
+        "chains_per_device": lanes_per_device(),
         "bin_width": BINS,
         **provenance(),
         **{f"data_{name}": value for name, value in curves.attrs.items() if name not in OF_THE_INPUT},

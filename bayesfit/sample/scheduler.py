@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, PyTree
 
 from bayesfit.compute.devices import Spread, devices_for, gather, named, place, take
+from bayesfit.compute.hardware import lanes_per_device
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.sample.chains import Chain, advance, blank_states
 from bayesfit.sample.draws import STATS, Arrays, Draws, Schedule
@@ -29,8 +30,6 @@ from bayesfit.sample.snapshots import as_part, numbered, of_draws, of_run, of_tr
 from bayesfit.sample.starts import Estimate, readapt
 from bayesfit.sample.target import BinTargets, Target
 
-CHAINS_PER_DEVICE = 64
-
 
 @lru_cache(maxsize=32)
 def _advancing(target: Target) -> Spread:
@@ -40,7 +39,7 @@ def _advancing(target: Target) -> Spread:
 
 def slots_per_device(chains: int) -> int:
     """How many bins run side by side on one device."""
-    return CHAINS_PER_DEVICE // chains
+    return lanes_per_device() // chains
 
 
 def start_compiling(bins: BinTargets, estimates: Estimate, schedule: Schedule) -> None:
@@ -63,11 +62,11 @@ class Slots:
 
     def __init__(self, target: Target, blank: Chain, devices: int, chains: int) -> None:
         per_device = slots_per_device(chains)
-        corner = np.arange(devices)[:, None] * CHAINS_PER_DEVICE + np.arange(per_device) * chains
+        corner = np.arange(devices)[:, None] * lanes_per_device() + np.arange(per_device) * chains
         self.of: Int[np.ndarray, "slot chain"] = corner.reshape(-1, 1) + np.arange(chains)
         program = _advancing(target)
         self.program, self.devices, self.host = program, devices, blank
-        self.fresh = np.zeros(devices * CHAINS_PER_DEVICE, bool)
+        self.fresh = np.zeros(devices * lanes_per_device(), bool)
         self.chains, self.states = place(blank, devices), place(blank_states(target, blank), devices)
         arguments = self.chains, self.states, place(self.fresh, devices)
         _, left = program.start(*arguments).shapes(*arguments)
@@ -112,7 +111,7 @@ class Scheduler:
         first = np.where(self.estimates.mixture_fitted > 0, IMPORTANCE_SAMPLED, FIRST).tolist()
         self.waiting = deque(Run(bin, first=index, step=index) for bin, index in enumerate(first))
         devices = devices_for(bins.count, slots_per_device(schedule.chains))
-        nobody = np.zeros(devices * CHAINS_PER_DEVICE, int)
+        nobody = np.zeros(devices * lanes_per_device(), int)
         blank = self._chains(nobody, FIRST, nobody)
         self.slots = Slots(self.target, blank, devices, schedule.chains)
         self.runs: list[Run | None] = [None] * len(self.slots.of)
