@@ -164,5 +164,7 @@ def _autocovariance(x: Series) -> Float[np.ndarray, "*any lag"]:
     """Autocovariance at every lag, the mean of the chains', biased (divided by the number of draws)."""
     draws = x.shape[-1]
     length = next_fast_len(2 * draws)
-    spectrum = rfft(x - x.mean(axis=-1, keepdims=True), n=length)
+    centred = np.zeros((*x.shape[:-1], length))
+    np.subtract(x, x.mean(axis=-1, keepdims=True), out=centred[..., :draws])
+    spectrum = rfft(centred)
     return irfft((spectrum.real**2 + spectrum.imag**2).mean(axis=-2), n=length)[..., :draws] / draws
