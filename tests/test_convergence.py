@@ -105,3 +105,18 @@ def test_known_effective_sizes():
         x = ar1(np.random.default_rng(4), (50, 4, 2000), phi)
         expected = 8000 * (1 - phi) / (1 + phi)
         assert np.mean(_convergence.ess_bulk(x)) == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (4, 125), (3, 150)], ids=str)
+def test_bins_beside_a_bin_change_none_of_its_bits(shape):
+    """In any number and order, and with NaN, constant and tied series among them."""
+    bins = [np.stack([make(np.random.default_rng(seed), shape) for seed in range(3)]) for make in SERIES.values()]
+    bins = np.stack([*bins, np.full((3, *shape), np.nan), np.full((3, *shape), 0.3)] * 3)
+    bins[4, 1, 0, 2] = np.nan
+    alone = np.array([_convergence.worst(one) for one in bins])
+    np.testing.assert_array_equal(_convergence.worst_of(bins), alone)
+    np.testing.assert_array_equal(_convergence.worst_of(bins[5:8]), alone[5:8])
+    order = np.random.default_rng(6).permutation(len(bins))
+    np.testing.assert_array_equal(_convergence.worst_of(bins[order]), alone[order])
+    assert np.isnan(alone[4]).all()
+    assert _convergence.worst_of(bins[:0]).shape == (0, 3)

@@ -8,7 +8,7 @@ import pytest
 import bayesfit
 from bayesfit.diagnose.contraction import contraction
 from bayesfit.diagnose.findings import Findings
-from bayesfit.diagnose.modes import two_modes, valley
+from bayesfit.diagnose.modes import two_modes, valleys
 from bayesfit.diagnose.rules import RULES, VERDICTS, Case, weigh
 from bayesfit.diagnose.verdict import NUMBERS, judge, unusable
 from bayesfit.sample.convergence import worst
@@ -252,7 +252,7 @@ def test_one_mode_is_not_taken_for_two(draws):
 @pytest.mark.parametrize("steps", [0, 1, 10, 500, 1500])
 def test_draws_that_differ_in_their_last_digits_have_one_mode(steps):
     draws = 1.0 + np.spacing(1.0) * steps * np.random.default_rng(5).uniform(size=2000)
-    assert valley(draws) is None
+    assert np.isnan(valleys(np.sort(draws)[None]))
 
 
 def test_wrong_model_with_stated_errors():

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from bayesfit.diagnose.interval import quantiles_in_order
+
 QUANTILES = 65
 LEVELS = (np.arange(QUANTILES) + 0.5) / QUANTILES  # evenly spaced; at these the quantiles of priors are taken
 
 
 def prior_quantiles(draws: Float[np.ndarray, "*bin draw"]) -> Float[np.ndarray, "*bin quantile"]:
     """The quantiles of a prior at `LEVELS`, from draws of it."""
-    return np.moveaxis(np.quantile(draws, LEVELS, axis=-1), 0, -1)
+    return np.moveaxis(quantiles_in_order(np.sort(draws, axis=-1), LEVELS), 0, -1)
 
 
 def contraction(draws: Float[np.ndarray, "chain draw"], quantiles: Float[np.ndarray, " quantile"]) -> float:

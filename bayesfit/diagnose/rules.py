@@ -44,7 +44,7 @@ class Case:
 
     `points`, `needed`: valid points of a bin, and parameters of its curve; `made`, `wanted`: draws of each chain;
     `r_hat`, `ess_bulk`, `ess_tail`: the worst of all parameters, NaN where there are too few draws; `unconverged`: in
-    words, which parameters have too large an R-hat; `separate`: whether chains lie apart from each other;
+    words, which parameters have too large an R-hat; `separate`: whether chains that have not mixed lie apart;
     `transitions`, `divergences`, `deep_trees`: how many transitions were kept, diverged, and reached the largest tree
     depth; `accepted`: share of accepted independence proposals; `excess`: mean potential of the worst chain above the
     lowest seen, with its `largest_excess`, and whether all potentials are finite; `misfits`, `conflicts`: in words,

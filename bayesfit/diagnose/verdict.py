@@ -15,6 +15,7 @@ from bayesfit.diagnose.modes import chains_apart, two_modes
 from bayesfit.diagnose.predictive_checks import CHECKS, check, neighbour_correlation
 from bayesfit.diagnose.prior_conflict import conflicts
 from bayesfit.diagnose.rules import Case, is_identified, weigh
+from bayesfit.sample.draws import LARGEST_RHAT
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _of_chains(findings: Findings, numbers: dict[str, float]) -> Case:
         r_hat=numbers["r_hat"],
         ess_bulk=numbers["ess_bulk"],
         ess_tail=numbers["ess_tail"],
-        separate=chains_apart(findings.draws.values()),
+        separate=not numbers["r_hat"] <= LARGEST_RHAT and chains_apart(findings.draws.values()),
         transitions=findings.potential.size,
         divergences=int(numbers["divergences"]),
         deep_trees=int(numbers["deep_trees"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from bayesfit.diagnose.contraction import LEVELS, prior_quantiles
 from bayesfit.diagnose.covariance_check import SdRatios
@@ -23,10 +23,14 @@ OfBins = Float[np.ndarray, " q_bin"]
 
 
 class _OfAllBins(NamedTuple):
-    """What is computed of all bins at once: evenly spaced quantiles of each parameter's prior, the log ratio of
-    `speckle_log_ratio`, the first delays that are good, the sum of squared residuals from the posterior mean curve, and
-    the least-squares contrast with its standard error, and what a measured covariance says against theory's."""
+    """What is known of all bins at once: the delays, which points are valid, and whether these are delays; evenly
+    spaced quantiles of each parameter's prior, the log ratio of `speckle_log_ratio`, the first delays that are good,
+    the sum of squared residuals from the posterior mean curve, and the least-squares contrast with its standard error,
+    and what a measured covariance says against theory's."""
 
+    tau: Float[np.ndarray, " tau"]
+    valid: Bool[np.ndarray, "q_bin tau"]
+    delays: bool
     prior_quantiles: dict[str, Float[np.ndarray, "q_bin quantile"]]
     log_ratio: OfBins
     tau_min: OfBins
@@ -44,6 +48,9 @@ def verdicts_of(outcome: Outcome, predictions: Predictions, ratios: SdRatios) ->
     solution, unknown = points.solution, np.full(outcome.bins, np.nan)
     fitted = "contrast" in solution.sd
     found = _OfAllBins(
+        outcome.curves.tau.values,
+        outcome.curves.valid.values,
+        _delays(outcome),
         _prior_quantiles(outcome, points),
         _speckle_log_ratio(outcome, predictions),
         first_good_delays(outcome.problem, outcome.keys, predictions.scores if _delays(outcome) else {}),
@@ -62,8 +69,8 @@ def _delays(outcome: Outcome) -> bool:
 
 def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, place: int) -> Findings:
     """The findings of the bin at this place."""
-    curves, draws, posterior = outcome.curves, outcome.draws, outcome.problem.posterior
-    made, valid = int(draws.done[place]), curves.valid.values[place]
+    draws, posterior = outcome.draws, outcome.problem.posterior
+    made, valid = int(draws.done[place]), found.valid[place]
     names = [*posterior.names, *posterior.marginal]
     nothing = np.zeros((1, 0))
     stats = {
@@ -86,8 +93,8 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         errors_disputed=found.errors_disputed[place],
         learnt="" if stands_for is None else stands_for.approximate,
         chi2=float(found.chi2[place]),
-        tau=curves.tau.values[valid],
-        delays=_delays(outcome),
+        tau=found.tau[valid],
+        delays=found.delays,
         tau_min=float(found.tau_min[place]),
         free=outcome.problem.needed,
         contrast=float(found.contrast[place]),

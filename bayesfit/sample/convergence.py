@@ -8,11 +8,14 @@ another; tests compare the two. The R-hat of a constant series is NaN, and so is
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtri
+
+AT_ONCE = 2**16  # numbers, so that arrays stay in the processor's cache
 
 Series = Float[np.ndarray, "*any chain draw"]
 Numbers = Float[np.ndarray, "*any"]
@@ -20,25 +23,33 @@ Numbers = Float[np.ndarray, "*any"]
 
 def worst(x: Float[np.ndarray, "series chain draw"]) -> tuple[float, float, float]:
     """The largest R-hat, and the smallest bulk and tail effective sample size, of series (series, chain, draw)."""
-    scores = _rank_normal(_split(x))
-    return float(np.max(_rhat(x, scores))), float(np.min(_ess(scores))), float(np.min(ess_tail(x)))
+    rhat, bulk, tail = worst_of(x[None])[0]
+    return float(rhat), float(bulk), float(tail)
+
+
+def worst_of(x: Float[np.ndarray, "bin series chain draw"]) -> Float[np.ndarray, "bin 3"]:
+    """`worst` of each of many bins. A bin's numbers have the same bits whatever the others are."""
+    bins = max(1, AT_ONCE // max(1, x[:1].size))
+    parts = [_worst_of(x[first : first + bins]) for first in range(0, len(x), bins)]
+    return np.concatenate([np.zeros((0, 3)), *parts])
+
+
+def _worst_of(x: Float[np.ndarray, "bin series chain draw"]) -> Float[np.ndarray, "bin 3"]:
+    halves = _Ordered.of(_split(x))
+    scores = halves.normal_scores
+    rhat = _rhat(halves, scores)
+    return np.stack([np.max(rhat, axis=-1), np.min(_ess(scores), axis=-1), np.min(ess_tail(x), axis=-1)], axis=-1)
 
 
 def rhat(x: Series) -> Numbers:
     """The larger of rank-normalised split R-hat and folded rank-normalised split R-hat."""
-    return _rhat(x, _rank_normal(_split(x)))
-
-
-def _rhat(x: Series, scores: Series) -> Numbers:
-    """The same, given the normal scores of the half chains."""
-    split = _split(x)
-    folded = np.abs(split - np.median(split, axis=(-2, -1), keepdims=True))
-    return np.maximum(_plain_rhat(scores), _plain_rhat(_rank_normal(folded)))
+    halves = _Ordered.of(_split(x))
+    return _rhat(halves, halves.normal_scores)
 
 
 def ess_bulk(x: Series) -> Numbers:
     """Effective sample size of the rank-normalised series."""
-    return _ess(_rank_normal(_split(x)))
+    return _ess(_Ordered.of(_split(x)).normal_scores)
 
 
 def ess_mean(x: Series) -> Numbers:
@@ -48,8 +59,8 @@ def ess_mean(x: Series) -> Numbers:
 
 def ess_tail(x: Series) -> Numbers:
     """The smaller effective sample size of the 5 % and the 95 % quantile."""
-    levels = np.quantile(x, [0.05, 0.95], axis=(-2, -1), keepdims=True)
-    ess = np.min(_ess(_split((x <= levels).astype(float))), axis=0)
+    levels = np.quantile(x.reshape(*x.shape[:-2], -1), [0.05, 0.95], axis=-1)[..., None, None]
+    ess = np.min(_ess(_split(x <= levels).astype(float)), axis=0)
     return np.where(np.isnan(x).any(axis=(-2, -1)), np.nan, ess)
 
 
@@ -59,14 +70,42 @@ def _split(x: Series) -> Series:
     return np.concatenate([x[..., :half], x[..., -half:]], axis=-2)
 
 
-def _rank_normal(x: Series) -> Series:
-    """Normal scores of the ranks over all chains (Blom's offsets); equal values share their mean rank."""
-    flat = x.reshape(*x.shape[:-2], -1)
-    order = np.argsort(flat, axis=-1)
-    scores = np.empty(flat.shape)
-    np.put_along_axis(scores, order, _scores(flat.shape[-1])[_twice_ranks(flat, order)], axis=-1)
-    scores[np.isnan(flat).any(axis=-1)] = np.nan
-    return scores.reshape(x.shape)
+class _Ordered(NamedTuple):
+    """Series of this `shape` in ascending order over all chains, `values`, and where each value stands in the series,
+    `order`."""
+
+    values: Float[np.ndarray, "*any place"]
+    order: Int[np.ndarray, "*any place"]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, x: Series) -> _Ordered:
+        flat = x.reshape(*x.shape[:-2], -1)
+        order = np.argsort(flat, axis=-1)
+        return cls(np.take_along_axis(flat, order, axis=-1), order, x.shape)
+
+    @property
+    def folded(self) -> _Ordered:
+        """The distances from the median. They fall to it and rise again: two runs, which a merge sort only merges."""
+        size = self.values.shape[-1]
+        median = np.mean(self.values[..., [(size - 1) // 2, size // 2]], axis=-1, keepdims=True)
+        distance = np.abs(self.values - median)
+        order = np.argsort(distance, axis=-1, kind="stable")
+        ordered = np.take_along_axis(distance, order, axis=-1)
+        return _Ordered(ordered, np.take_along_axis(self.order, order, axis=-1), self.shape)
+
+    @property
+    def normal_scores(self) -> Series:
+        """Normal scores of the ranks over all chains (Blom's offsets); equal values share their mean rank."""
+        scores = np.empty(self.values.shape)
+        np.put_along_axis(scores, self.order, _scores_in_order(self.values), axis=-1)
+        scores[np.isnan(self.values[..., -1])] = np.nan  # which is sorted to the end
+        return scores.reshape(self.shape)
+
+
+def _rhat(halves: _Ordered, scores: Series) -> Numbers:
+    """The same as `rhat`, of half chains and their normal scores."""
+    return np.maximum(_plain_rhat(scores), _plain_rhat(halves.folded.normal_scores))
 
 
 @lru_cache(maxsize=8)
@@ -75,21 +114,15 @@ def _scores(count: int) -> Float[np.ndarray, " half_rank"]:
     return ndtri((np.arange(2 * count + 1) / 2 - 0.375) / (count + 0.25))
 
 
-def _twice_ranks(
-    x: Float[np.ndarray, "*any draw"], order: Int[np.ndarray, "*any draw"]
-) -> Int[np.ndarray, "*any draw"]:
-    """Twice the ranks (from 1) of the values in ascending order, which `order` sorts along the last axis: twice, so
-    that they are integers also where values share their mean rank."""
-    ordered = np.take_along_axis(x, order, axis=-1)
-    place = np.arange(x.shape[-1])
-    rises = np.diff(ordered, axis=-1) != 0
-    if rises.all():
-        return np.broadcast_to(2 * place + 2, x.shape)
-    edge = np.ones((*x.shape[:-1], 1), bool)
-    first = np.maximum.accumulate(np.where(np.concatenate([edge, rises], axis=-1), place, 0), axis=-1)
-    last = np.where(np.concatenate([rises, edge], axis=-1), place, x.shape[-1])
-    last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
-    return first + last + 2
+def _scores_in_order(x: Float[np.ndarray, "*any place"]) -> Float[np.ndarray, "*any place"]:
+    """Normal scores of values in ascending order. `length` values that are equal, the first of them at the place
+    `first`, have a mean rank (from 1) of which twice is 2 first + length + 1."""
+    begins = np.ones(x.shape, bool)
+    begins[..., 1:] = x[..., 1:] != x[..., :-1]
+    first = np.flatnonzero(begins)
+    length = np.diff(first, append=begins.size)
+    twice = 2 * (first % x.shape[-1]) + length + 1
+    return np.repeat(_scores(x.shape[-1])[twice], length).reshape(x.shape)
 
 
 def _plain_rhat(x: Series) -> Numbers:
@@ -103,7 +136,7 @@ def _plain_rhat(x: Series) -> Numbers:
 def _ess(x: Series) -> Numbers:
     """Effective sample size by Geyer's initial monotone sequence (Stan reference manual, sec. 16.4)."""
     chains, draws = x.shape[-2:]
-    covariance = _autocovariance(x).mean(axis=-2)
+    covariance = _autocovariance(x)
     within = covariance[..., 0] * draws / (draws - 1)
     total = within * (draws - 1) / draws + (np.var(x.mean(axis=-1), axis=-1, ddof=1) if chains > 1 else 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -127,9 +160,11 @@ def _ess(x: Series) -> Numbers:
     return np.where(constant, float(size), ess)
 
 
-def _autocovariance(x: Series) -> Series:
-    """Autocovariance of each chain at every lag, biased (divided by the number of draws)."""
+def _autocovariance(x: Series) -> Float[np.ndarray, "*any lag"]:
+    """Autocovariance at every lag, the mean of the chains', biased (divided by the number of draws)."""
     draws = x.shape[-1]
     length = next_fast_len(2 * draws)
-    spectrum = rfft(x - x.mean(axis=-1, keepdims=True), n=length)
-    return irfft(np.abs(spectrum) ** 2, n=length)[..., :draws] / draws
+    centred = np.zeros((*x.shape[:-1], length))
+    np.subtract(x, x.mean(axis=-1, keepdims=True), out=centred[..., :draws])
+    spectrum = rfft(centred)
+    return irfft((spectrum.real**2 + spectrum.imag**2).mean(axis=-2), n=length)[..., :draws] / draws
