@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import bayesfit
+from bayesfit.sample.convergence import worst
 from bayesfit.sample.draws import Assessment, Schedule
 from bayesfit.sample.escalation import STEPS
 from bayesfit.sample.loop import Run
@@ -87,7 +88,7 @@ def assessed(rhat=1.0, ess=500.0, diverging=0.0, last=False):
         "independence_accepted": np.zeros((4, 500)),
         "diverging": np.full((4, 500), diverging),
     }
-    found = Assessment.of(draws, stats, 6, last)._replace(ess=ess, convergence=(rhat, ess, ess))
+    found = Assessment.of(np.array(worst(draws)), stats, 6, last)._replace(ess=ess, convergence=(rhat, ess, ess))
     return found._replace(enough=found.reaches(400.0) and (last or found.untroubled))
 
 

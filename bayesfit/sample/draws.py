@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from bayesfit.modelling.settings import HEADROOM, LEAST_ESS
-from bayesfit.sample import convergence as _convergence
 
 LARGEST_RHAT = 1.01
 LARGEST_DIVERGENT_SHARE = 0.005
@@ -117,14 +116,15 @@ class Assessment(NamedTuple):
     finite: bool = True
 
     @classmethod
-    def of(cls, series: Float[np.ndarray, "series chain draw"], stats: Arrays, depth: int, last: bool) -> Assessment:
-        """Assess draws of all parameters, with the statistics (chain, draw) of their trajectories; `depth` is the
-        largest depth of trees. In the `last` escalation step, troubled trajectories are no reason to start again."""
+    def of(cls, found: Float[np.ndarray, " 3"], stats: Arrays, depth: int, last: bool) -> Assessment:
+        """Assess draws that have converged so well, with the statistics (chain, draw) of their trajectories; `depth` is
+        the largest depth of trees. In the `last` escalation step, troubled trajectories are no reason to start
+        again."""
         finite = bool(np.isfinite(stats["potential"]).any())
-        if series.shape[-1] < FEWEST_DRAWS:
+        if stats["potential"].shape[-1] < FEWEST_DRAWS:
             return cls(False, True, np.nan, (np.nan,) * 3, finite)
-        found = _convergence.worst(series)
-        made = cls(False, not _troubled(stats, 2**depth - 1), min(found[1:]), found, finite)
+        rhat, bulk, tail = found.tolist()
+        made = cls(False, not _troubled(stats, 2**depth - 1), min(bulk, tail), (rhat, bulk, tail), finite)
         return made._replace(enough=made.reaches(LEAST_ESS) and (last or made.untroubled))
 
     def reaches(self, ess: float) -> bool:

@@ -17,7 +17,8 @@ from jaxtyping import Float, Int
 
 from bayesfit.compute.journal import Record, begin_stage, leave
 from bayesfit.compute.work import Progress, Report, Stop
-from bayesfit.sample.draws import STATS, Arrays, Assessment, Schedule
+from bayesfit.sample.convergence import worst_of
+from bayesfit.sample.draws import FEWEST_DRAWS, STATS, Arrays, Assessment, Schedule
 from bayesfit.sample.escalation import Step
 
 Table = Float[np.ndarray, "chain draw column"]
@@ -130,7 +131,10 @@ def sample_until_reached(driver: Driver, report: Report, stop: Stop) -> None:
         leave(stop)
     while not stop.asked and (runs := driver.start()):
         driver.advance()
-        found = [_settle(driver, run) for run in runs if run.is_complete(driver.schedule)]
+        complete = [run for run in runs if run.is_complete(driver.schedule)]
+        found = _assess(driver, complete)
+        for run, assessment in zip(complete, found, strict=True):
+            _settle(driver, run, assessment)
         rhats = [assessment.convergence[0] for assessment in found]
         driver.worst_rhat = max((rhat for rhat in rhats if not np.isnan(rhat)), default=driver.worst_rhat)
         report(driver.progress(time.monotonic() - started))
@@ -141,7 +145,7 @@ def sample_until_reached(driver: Driver, report: Report, stop: Stop) -> None:
         record.add(driver.results() | {ENDED: np.array(True)})
     for run in runs:
         if run.best is None:
-            _assess(driver, run)
+            _assess(driver, [run])
 
 
 def _keep(driver: Driver, record: Record) -> None:
@@ -163,15 +167,14 @@ def _restore(driver: Driver, record: Record) -> bool:
     return False
 
 
-def _settle(driver: Driver, run: Run) -> Assessment:
-    """Assess a run that has all its draws, and decide how it goes on.
+def _settle(driver: Driver, run: Run, found: Assessment) -> None:
+    """Decide how a run goes on that has all its draws.
 
     It ends if the target is met, or if the last step is used up. Otherwise it goes on to chains of twice the length, of
     which every second transition so far is kept; or, if that has not helped or trajectories are in trouble, it
     escalates. In the last step, trouble is no reason to start again: discarding draws because chains got stuck would
     favour runs that never visited the narrow parts of the posterior.
     """
-    found = _assess(driver, run)
     step, transitions = driver.steps[run.step], driver.schedule.draws * run.thin
     reached, run.why = found.reaches(driver.schedule.reachable), found.why_not(driver.schedule.reachable)
     impossible = run.best is not None and not run.best.finite
@@ -183,17 +186,24 @@ def _settle(driver: Driver, run: Run) -> Assessment:
         driver.retire(run)
     else:
         run.thin *= 2
-    return found
 
 
-def _assess(driver: Driver, run: Run) -> Assessment:
-    """Assess a run's draws, and keep them unless earlier ones were good enough and better."""
-    table, step = run.kept(driver.schedule), driver.steps[run.step]
-    found = Assessment.of(driver.series(table), statistics(table, driver.size), step.tree_depth, step.last)
-    if not found.is_worse_than(run.best):
-        run.best = found
-        driver.keep(run, table)
-    return found
+def _assess(driver: Driver, runs: Sequence[Run]) -> list[Assessment]:
+    """Assess the draws of runs that have equally many of them, and keep them unless earlier ones were good enough and
+    better."""
+    tables = [run.kept(driver.schedule) for run in runs]
+    series = [driver.series(table) for table in tables]
+    enough = bool(series) and series[0].shape[-1] >= FEWEST_DRAWS
+    converged = worst_of(np.stack(series)) if enough else np.full((len(runs), 3), np.nan)
+    assessments = []
+    for run, table, numbers in zip(runs, tables, converged, strict=True):
+        step = driver.steps[run.step]
+        found = Assessment.of(numbers, statistics(table, driver.size), step.tree_depth, step.last)
+        assessments.append(found)
+        if not found.is_worse_than(run.best):
+            run.best = found
+            driver.keep(run, table)
+    return assessments
 
 
 def statistics(table: Table, size: int) -> Arrays:
