@@ -6,6 +6,7 @@ import xarray as xr
 from scipy import stats
 
 from bayesfit.diagnose.advice import NOTHING, advise, advise_dataset
+from bayesfit.diagnose.interval import ENDS, quantiles_in_order
 from bayesfit.diagnose.predictive_checks import (
     CHECKS,
     FEWEST_POINTS,
@@ -123,3 +124,13 @@ def test_kurtosis_is_judged_as_by_scipy(count, freedom):
     scores = np.random.default_rng(count).standard_t(freedom, (50, count))
     expected = stats.kurtosistest(scores, axis=1, alternative="greater").pvalue
     np.testing.assert_allclose(heavy_tails(scores), expected, rtol=1e-8, atol=1e-300)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 200, 501])
+def test_quantiles_of_ordered_draws_have_the_bits_of_numpy(count):
+    draws = np.random.default_rng(count).standard_normal((5, 3, count))
+    draws[1, 2, 0] = np.nan
+    draws[2] = np.round(draws[2])
+    levels = (0.0, 0.01, *ENDS, 0.5, 0.95, 1.0)
+    got = quantiles_in_order(np.sort(draws, axis=-1), levels)
+    np.testing.assert_array_equal(got, np.quantile(draws, levels, axis=-1))

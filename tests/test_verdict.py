@@ -255,6 +255,22 @@ def test_draws_that_differ_in_their_last_digits_have_one_mode(steps):
     assert np.isnan(valleys(np.sort(draws)[None]))
 
 
+def test_valleys_of_a_series_are_those_of_numpy_histograms():
+    """Series beside it, NaN and constant ones among them, change nothing."""
+    rng = np.random.default_rng(9)
+    series = np.sort(np.where(rng.uniform(size=(40, 600)) < 0.2, 4.0, 0.0) + rng.standard_normal((40, 600)) / 2)
+    series[3], series[4] = np.nan, 1.0
+    found = valleys(series)
+    for one, at in zip(series, found, strict=True):
+        np.testing.assert_array_equal(valleys(one[None]), [at])
+        low, high = np.quantile(one, [0.01, 0.99])
+        if high > low:
+            edges = np.histogram_bin_edges(one, 100, (low, high))
+            assert np.min(np.abs(edges - at)) < 1e-12
+            assert 1.0 < at < 3.0
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(found)), [3, 4])
+
+
 def test_wrong_model_with_stated_errors():
     """A strongly stretched decay fitted by one exponential."""
     tau = np.geomspace(1e-3, 1e2, DELAYS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,10 +43,10 @@ class Predictions(NamedTuple):
 class _Predicted(NamedTuple):
     """The predictions for one bin, with its padded delays: the mean curve at each draw, and the mean sigma."""
 
-    means: Float[Array | np.ndarray, "draw tau"]
-    sigma: Float[Array | np.ndarray, " tau"]
-    scores: Float[Array | np.ndarray, "draw tau"]
-    tails: Mapping[str, Float[Array | np.ndarray, ""]]
+    means: Float[Any, "draw tau"]
+    sigma: Float[Any, " tau"]
+    scores: Float[Any, "draw tau"]
+    tails: Mapping[str, Float[Any, ""]]
 
 
 def predictions_of(outcome: Outcome) -> Predictions:
