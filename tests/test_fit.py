@@ -20,7 +20,7 @@ def test_groups_dims_and_coordinates(fitted):
     assert {"posterior", "sample_stats", "observed_data", "constant_data", "point_estimate", "diagnostics"} <= set(
         fitted.children
     )
-    assert dict(fitted["posterior"].sizes) == {"chain": 4, "draw": 500, "q_bin": 12}
+    assert dict(fitted["posterior"].sizes) == {"chain": 4, "draw": 200, "q_bin": 12}
     for name, node in fitted.children.items():
         assert node["q_bin"].dtype.kind == "i", name
         assert {"q", "phi"} <= set(node.coords), name

@@ -1,9 +1,13 @@
 """What a target of effective draws means: a higher one never costs a bin its verdict."""
 
+import counted_curves
+import jax
 import numpy as np
 import pytest
 
 import bayesfit
+from bayesfit.api.stages import Choices, begin
+from bayesfit.modelling.settings import FitSettings
 from bayesfit.sample.convergence import worst
 from bayesfit.sample.draws import Assessment, Schedule
 from bayesfit.sample.escalation import STEPS
@@ -77,6 +81,35 @@ def test_draws_that_were_enough_are_not_given_up_for_worse(hard, monkeypatch):
 def test_what_so_many_draws_may_have(draws, target, fixed, reachable):
     schedule = Schedule(4, draws, 50, 0.6, target)
     assert (schedule.fixed, schedule.reachable) == (fixed, reachable)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "kept", "more"),
+    [
+        ({}, 200, 500),
+        ({"target_ess": 0.0}, 200, 500),
+        ({"target_ess": 100.0}, 200, 500),
+        ({"target_ess": 1001.0}, 501, 500),
+        ({"target_ess": 1e9}, 1_000_000, 500),
+        ({"chains": 1}, 800, 500),
+        ({"chains": 16}, 200, 500),
+        ({"draws": 70}, 70, 70),
+    ],
+)
+def test_as_many_draws_are_kept_as_the_target_asks_for(chosen, kept, more):
+    settings = FitSettings(**chosen)
+    assert (settings.kept, settings.with_more_draws.kept) == (kept, more)
+
+
+@pytest.mark.parametrize(
+    ("noise", "across", "kept"),
+    [("stated", {}, 200), ("stated", {"contrast": "shared"}, 500), ("photons", {}, 500)],
+)
+def test_joint_fits_and_counted_photons_keep_more_draws(noise, across, kept):
+    data = counted_curves.numbered(np.geomspace(1e-3, 1.0, 12), np.ones((2, 12)), 0.1)
+    with jax.enable_x64(True):
+        begun = begin(data, Choices("single_exponential", {}, {}, across), FitSettings(noise=noise))
+    assert begun.before.settings.kept == kept
 
 
 def assessed(rhat=1.0, ess=500.0, diverging=0.0, last=False):
