@@ -56,7 +56,7 @@ def data_of(rng: np.random.Generator, g2: np.ndarray, sigma: np.ndarray, wrong: 
 def planted(rng: np.random.Generator, kind: str, bins: int) -> tuple[xr.Dataset, dict]:
     """Data of one kind of failure, and the settings to fit them with."""
     mean, sigma = healthy(rng, bins)
-    ones, settings, wrong = np.ones(bins), {}, True
+    ones, settings, wrong = np.ones(bins), {"noise": "scaled"}, True
     good = noise(rng, sigma)
     if kind == "wrong model: two decays":
         contrast = (mean[:, 0] - 1) / 2
@@ -88,7 +88,7 @@ def planted(rng: np.random.Generator, kind: str, bins: int) -> tuple[xr.Dataset,
     elif kind == "two modes":
         contrast = (mean[:, 0] - 1) / 2
         mean = decay(0.1 * ones, ones, contrast) + decay(50 * ones, ones, contrast) - 1
-        settings = {"model": "single_exponential"}
+        settings["model"] = "single_exponential"
     elif kind == "dead bin":
         mean = np.where(np.arange(TAU.size) < rng.integers(0, 4, (bins, 1)), mean, np.nan)
         mean[0, :] = decay(1.0, 1.0, 0.2)  # a record needs a bin that is alive
@@ -150,7 +150,7 @@ def verdicts(kind: str, bins: int, seed: int) -> tuple[Counter, str]:
     if kind == "stuck chain":
         stuck = Stuck(rng)
         with patch.object(Run, "kept", lambda *given: stuck(*given)):
-            found = bayesfit.fit(data, seed=seed, target_ess=0.0)
+            found = bayesfit.fit(data, seed=seed, target_ess=0.0, **settings)
     else:
         found = bayesfit.fit(data, seed=seed, **settings)
     names = found["diagnostics"].verdict.values
@@ -166,14 +166,14 @@ def main() -> None:
     given = parser.parse_args()
     rng = np.random.default_rng(given.seed)
     mean, sigma = healthy(rng, given.healthy)
-    result = bayesfit.fit(data_of(rng, mean + noise(rng, sigma), sigma), seed=given.seed)
+    result = bayesfit.fit(data_of(rng, mean + noise(rng, sigma), sigma), seed=given.seed, noise="scaled")
     found = result["diagnostics"]
     alarms = found.verdict.values != "ok"
     print(f"healthy: {dict(Counter(found.verdict.values))}; false alarms {100 * alarms.mean():.1f} %", flush=True)
     for reason in found.reason.values[alarms][:10]:
         print("   ", reason)
     mean, sigma = from_prior(rng, given.prior)
-    found = bayesfit.fit(data_of(rng, mean + noise(rng, sigma), sigma), seed=given.seed)["diagnostics"]
+    found = bayesfit.fit(data_of(rng, mean + noise(rng, sigma), sigma), seed=given.seed, noise="scaled")["diagnostics"]
     print(f"truths from the prior: {dict(Counter(found.verdict.values))}; {ranges(found.dataset)}", flush=True)
     for kind in KINDS:
         count, advised = verdicts(kind, given.each + (kind == "dead bin"), given.seed)
