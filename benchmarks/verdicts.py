@@ -1,11 +1,11 @@
 """Verdicts as a classifier: planted failures of each kind, and healthy bins.
 
-`uv run python benchmarks/verdicts.py [--each 100] [--healthy 1000] [--prior 1000] [--seed 0]`
+`uv run python benchmarks/verdicts.py [--each 100] [--healthy 1000] [--prior 1000] [--seed 0] [--noise scaled]`
 
 No planted failure should be called "ok"; a healthy bin that is not called "ok" is a false alarm. So is a bin whose
 truth is drawn from the prior, decays outside the delays among them, that is called "misfit" or "prior_conflict". All
-are fitted with the stretched exponential and noise "scaled", but for the wrong errors ("stated"), and the two modes,
-which are two equal steps fitted with one exponential. A stuck chain is put into the sampler's draws: one chain stays
+are fitted with the stretched exponential and noise "scaled" or another one, but for the wrong errors ("stated"), and
+the two modes, which are two equal steps fitted with one exponential. A stuck chain is put into the sampler's draws: one chain stays
 where it is, or moves by a hundredth of what it did, before convergence is computed. First delays that are off can hide
 in the stretching of a fast decay, so that such a bin alone is "ok"; what is said of all bins names them then.
 """
@@ -53,10 +53,10 @@ def data_of(rng: np.random.Generator, g2: np.ndarray, sigma: np.ndarray, wrong: 
     return bayesfit.curves(TAU, np.where(masked, np.nan, g2), sigma / factor, **PRIORS)
 
 
-def planted(rng: np.random.Generator, kind: str, bins: int) -> tuple[xr.Dataset, dict]:
+def planted(rng: np.random.Generator, kind: str, bins: int, noise_model: str) -> tuple[xr.Dataset, dict]:
     """Data of one kind of failure, and the settings to fit them with."""
     mean, sigma = healthy(rng, bins)
-    ones, settings, wrong = np.ones(bins), {"noise": "scaled"}, True
+    ones, settings, wrong = np.ones(bins), {"noise": noise_model}, True
     good = noise(rng, sigma)
     if kind == "wrong model: two decays":
         contrast = (mean[:, 0] - 1) / 2
@@ -144,9 +144,9 @@ def ranges(found: xr.Dataset) -> str:
     return f"range of delays advised: {int((found.tau_min_to_try > 0).sum())}"
 
 
-def verdicts(kind: str, bins: int, seed: int) -> tuple[Counter, str]:
+def verdicts(kind: str, bins: int, seed: int, noise_model: str) -> tuple[Counter, str]:
     rng = np.random.default_rng([seed, len(kind)])
-    data, settings = planted(rng, kind, bins)
+    data, settings = planted(rng, kind, bins, noise_model)
     if kind == "stuck chain":
         stuck = Stuck(rng)
         with patch.object(Run, "kept", lambda *given: stuck(*given)):
@@ -163,20 +163,22 @@ def main() -> None:
     parser.add_argument("--healthy", type=int, default=1000)
     parser.add_argument("--prior", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--noise", default="scaled")
     given = parser.parse_args()
     rng = np.random.default_rng(given.seed)
     mean, sigma = healthy(rng, given.healthy)
-    result = bayesfit.fit(data_of(rng, mean + noise(rng, sigma), sigma), seed=given.seed, noise="scaled")
+    result = bayesfit.fit(data_of(rng, mean + noise(rng, sigma), sigma), seed=given.seed, noise=given.noise)
     found = result["diagnostics"]
     alarms = found.verdict.values != "ok"
     print(f"healthy: {dict(Counter(found.verdict.values))}; false alarms {100 * alarms.mean():.1f} %", flush=True)
     for reason in found.reason.values[alarms][:10]:
         print("   ", reason)
     mean, sigma = from_prior(rng, given.prior)
-    found = bayesfit.fit(data_of(rng, mean + noise(rng, sigma), sigma), seed=given.seed, noise="scaled")["diagnostics"]
+    result = bayesfit.fit(data_of(rng, mean + noise(rng, sigma), sigma), seed=given.seed, noise=given.noise)
+    found = result["diagnostics"]
     print(f"truths from the prior: {dict(Counter(found.verdict.values))}; {ranges(found.dataset)}", flush=True)
     for kind in KINDS:
-        count, advised = verdicts(kind, given.each + (kind == "dead bin"), given.seed)
+        count, advised = verdicts(kind, given.each + (kind == "dead bin"), given.seed, given.noise)
         print(f"{kind:28} {'ok: ' + str(count['ok']):8} {dict(count)}; {advised}", flush=True)
 
 
