@@ -5,9 +5,10 @@
 No planted failure should be called "ok"; a healthy bin that is not called "ok" is a false alarm. So is a bin whose
 truth is drawn from the prior, decays outside the delays among them, that is called "misfit" or "prior_conflict". All
 are fitted with the stretched exponential and noise "scaled" or another one, but for the wrong errors ("stated"), and
-the two modes, which are two equal steps fitted with one exponential. A stuck chain is put into the sampler's draws: one chain stays
-where it is, or moves by a hundredth of what it did, before convergence is computed. First delays that are off can hide
-in the stretching of a fast decay, so that such a bin alone is "ok"; what is said of all bins names them then.
+the two modes, which are two equal steps fitted with one exponential. A stuck chain is put into the sampler's draws: one
+chain stays where it is, or moves by a hundredth of what it did, before convergence is computed. First delays that are
+off can hide in the stretching of a fast decay, so that such a bin alone is "ok"; what is said of all bins names them
+then.
 """
 
 from __future__ import annotations
