@@ -73,8 +73,8 @@ def fit(
             depend on the other bins.
         chains, warmup: chains per bin, and warm-up transitions before the kept draws.
         draws: kept draws per chain, the same in all bins. By default as many as `target_ess` asks for: twice the target
-            in all chains together, and at least 200 per chain, since R-hat of fewer is often too large by chance. 500
-            of bins that are fitted together, and with noise "photons", where draws are chosen among these.
+            in all chains together, and at least 200 per chain, since R-hat of fewer is often too large by chance; at
+            least 500 of bins that are fitted together, and with noise "photons", where draws are chosen among these.
         target_ess: effective sample size, bulk and tail, that the kept draws of a bin's worst parameter should have in
             all chains together, with R-hat at most 1.01. Chains that miss it go on to twice their length, of which
             every second draw is kept, and so on. A bin that 400 transitions have not brought there, or whose

@@ -36,7 +36,7 @@ READING = ("skip_first", "tau_min", "tau_max", "columns", "units", "layout", "sh
 HARDWARE = ("device", "memory_fraction", "cpu_devices", "cache")  # of what is computed on
 LEAST_ESS = 400.0  # effective sample size, bulk and tail, that verdicts ask for
 HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
-FEWEST_KEPT = 200  # draws per chain: with fewer, R-hat of chains that mix well is above 1.01 in one bin of ten or more
+FEWEST_KEPT = 200  # draws per chain: with fewer, R-hat of chains that mix well is too often above 1.01
 MOST_KEPT = 1_000_000
 MORE_KEPT = (
     500  # of a joint fit, whose largest R-hat is that of hundreds of parameters, or where draws are chosen among
@@ -79,8 +79,8 @@ class FitSettings(Strict):
 
     @property
     def with_more_draws(self) -> FitSettings:
-        """The same, with more kept draws by default."""
-        return self.model_copy(update={"draws": self.draws or MORE_KEPT})
+        """The same, with at least MORE_KEPT kept draws by default."""
+        return self.model_copy(update={"draws": self.draws or max(self.kept, MORE_KEPT)})
 
 
 class HardwareSettings(Strict):
