@@ -17,7 +17,7 @@ import bayesfit
 from bayesfit import InputError, SettingsError
 from bayesfit.compute.processes import ProcessError
 from bayesfit.surrogates.runs import Runs
-from bayesfit.surrogates.simulator import Simulator
+from bayesfit.surrogates.simulator import Simulator, outside
 from bayesfit.surrogates.space import Space
 from bayesfit.surrogates.workers import WORKER, Effort
 
@@ -380,6 +380,21 @@ def test_noise_may_leave_the_range_and_is_not_cut_off(file):
     assert 0.015 < learnt.about["simulator_noise"] < 0.06
     late = learnt.curves[true(learnt.points) < 1e-3]
     assert abs(late.mean()) < 4.0 * 0.03 / np.sqrt(late.size)
+
+
+def test_noise_is_told_by_all_runs_together():
+    """Of 20,000 noisy curves some look smooth by themselves, and would be left out for the noise that they have."""
+    at = Space.parse(SPACE).design(64, 0)
+    rng = np.random.default_rng(0)
+    curves = true(np.tile(at, (320, 1))) + rng.normal(0, 0.03, (64 * 320, 12))
+    alone = [outside(curve[None]) for curve in curves]
+    assert 0 < sum(len(each) for each in alone) < 40
+    assert outside(curves) == {}
+    (strange,) = np.flatnonzero([bool(each) for each in alone])[:1]
+    assert outside(curves[[strange]], beside=curves[:5]) == {}
+    curves[7, 3] = 1.19
+    assert outside(curves[:60]) == {7: "returned 1.19, but |g1|^2 is from 0 to 1"}
+    assert outside(np.full((2, 12), np.nan)) == {}
 
 
 def test_a_parameter_that_noise_hides(file):

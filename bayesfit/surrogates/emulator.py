@@ -23,10 +23,11 @@ class Fitted(NamedTuple):
 
 
 def of_mean(leverage: Float[np.ndarray, " run"]) -> Float[np.ndarray, " run"]:
-    """What held-out errors of noisy runs are multiplied with to be those of the mean that is predicted there. With
-    noise of variance s^2 and a leverage h (the share of each run in its own prediction) of a linear smoother, the
-    former have variance s^2 / (1 - h) and the latter s^2 h."""
-    return np.sqrt(leverage * (1.0 - leverage))
+    """What held-out errors of noisy runs are multiplied with to be those of the mean that is predicted where no run is.
+    With noise of variance s^2 and a leverage h (the share of each run in its own prediction) of a linear smoother, the
+    former have variance s^2 / (1 - h), of which s^2 is noise of the run itself and the share h is the prediction's. An
+    emulator that takes noise for signal has h = 1: then all of the error is its own."""
+    return np.sqrt(leverage)
 
 
 class Components(NamedTuple):

@@ -40,8 +40,8 @@ def fit(x: Float[np.ndarray, "run param"], h: Float[np.ndarray, "run tau"]) -> l
     kept = _predicted(scores, np.array([held_out for _, held_out, _ in made]))
     weights, held_out, leverage = (np.array(each)[kept] for each in zip(*made, strict=True))
     chosen, components = np.array(settings)[kept], components[kept]
-    nugget = np.exp(chosen[:, -1]) * np.sum(components**2, axis=1)  # variance of the noise in each component
-    shares = np.clip(nugget @ leverage / nugget.sum(), 0.0, 1.0)
+    predicted = (components**2).sum(axis=1)[:, None] * np.exp(chosen[:, -1:]) / (1.0 - leverage)  # variance, with noise
+    shares = np.clip((predicted * leverage).sum(axis=0) / predicted.sum(axis=0), 0.0, 1.0)
     arrays = {"x": x, "settings": chosen, "weights": weights, "mean": mean, "components": components}
     words = f"Gaussian processes of {len(components)} components"
     return [Fitted("gaussian_process", arrays, mean + held_out.T @ components, words, of_mean(shares))]

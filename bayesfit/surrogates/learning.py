@@ -22,7 +22,7 @@ PLACES = 2  # at which every parameter is moved
 NO_CHANGE = 1e-9  # of |g1|^2
 BATCHES = 4  # of runs near measured curves
 INWARD = 0.7  # coordinates between which a parameter is moved
-IDLE = 3.0  # errors of the mean; two independent errors differ by 1.4
+IDLE = 3.0  # errors of the mean; two independent ones differ by 1.4
 
 Points = Float[np.ndarray, "run param"]
 Curves = Float[np.ndarray, "run tau"]
@@ -97,7 +97,7 @@ def _first(asked: Asked, runs: Runs, design: Points) -> tuple[Points, Curves, fl
         moved[place, place % size] = far[0, place % size]
     curves, failed = runs.curves(np.concatenate([base, moved]))
     twice = np.flatnonzero(np.isfinite(curves[:PLACES]).all(axis=1))[:1]
-    again, _ = runs.curves(base[twice], repeat=1)
+    again, _ = runs.curves(base[twice], repeat=1, beside=curves)
     noise = float(np.sqrt(np.sum((again - curves[twice]) ** 2) / (2.0 * asked.tau.size)))
     noise = noise if noise > NO_CHANGE else 0.0
     change = np.abs(curves[PLACES:].reshape(PLACES, size, -1) - curves[:PLACES, None]).max(axis=(0, 2))
@@ -128,10 +128,11 @@ def _warn_of_idle(learnt: Learnt) -> None:
         return
     size, middle = learnt.space.size, np.zeros(learnt.space.size)
     shape = jax.jit(lambda x: learnt.shape(x, jnp.asarray(learnt.tau)))
-    error = np.sqrt(np.mean(learnt.error_at(middle, learnt.tau) ** 2))
     for name, step in zip(learnt.space.names, INWARD * np.eye(size), strict=True):
-        change = np.sqrt(np.mean(np.asarray(shape(middle + step) - shape(middle - step)) ** 2))
-        if change < IDLE * error:
+        two = middle - step, middle + step
+        change = np.mean(np.subtract(*(shape(x) for x in two)) ** 2)
+        error = np.mean([learnt.error_at(x, learnt.tau) ** 2 for x in two])
+        if change < IDLE**2 * error:
             warn(f"space.{name}: does nothing that the noise of the simulator does not hide; leave it out?")
 
 

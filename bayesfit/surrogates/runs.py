@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError, SettingsError, warn
 from bayesfit.compute.whole_files import write_whole
-from bayesfit.surrogates.simulator import RunFailed, Simulator
+from bayesfit.surrogates.simulator import RunFailed, Simulator, outside
 from bayesfit.surrogates.workers import WORKER, Effort, run_all
 
 STATED = "simulator.json"
@@ -70,13 +70,22 @@ class Runs:
                 raise SettingsError(problem, file=folder, field="cache", remedy="Give another folder")
         return cls(simulator, names, tau.size, folder, effort)
 
-    def curves(self, points: Points, repeat: int = 0) -> tuple[Curves, dict[int, str]]:
+    def curves(self, points: Points, repeat: int = 0, beside: Curves | None = None) -> tuple[Curves, dict[int, str]]:
         """The curve at each point, NaN where the run fails, and why by index. With another `repeat`, the simulator is
-        run anew at the same points.
+        run anew at the same points. Curves `beside` them help to tell how noisy they are.
 
         Raises:
             InputError: too many runs fail. What was made is kept.
         """
+        curves, failed = self._made(points, repeat)
+        for index, why in outside(curves, beside).items():
+            curves[index], failed[index] = np.nan, why
+        if failed:
+            self._refuse(failed, points[list(failed)[-1]], len(points), len(points))
+        return curves, failed
+
+    def _made(self, points: Points, repeat: int) -> tuple[Curves, dict[int, str]]:
+        """The curves as they are."""
         curves, failed = np.full((len(points), self.length), np.nan), dict[int, str]()
         given = [dict(zip(self.names, row.tolist(), strict=True)) for row in points]
         paths = [self._path(each, repeat) for each in given]
@@ -91,7 +100,7 @@ class Runs:
                 index = int(missing[place])
                 if isinstance(outcome, RunFailed):
                     failed[index] = str(outcome)
-                    self._refuse(failed, given[index], done, len(points))
+                    self._refuse(failed, points[index], done, len(points))
                 else:
                     curves[index] = outcome
                     _write(paths[index], given[index], outcome)
@@ -102,10 +111,10 @@ class Runs:
         text = json.dumps([self.simulator.sha256, sorted(parameters.items()), repeat])
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.run"
 
-    def _refuse(self, failed: Mapping[int, str], last: Mapping[str, float], done: int, count: int) -> None:
+    def _refuse(self, failed: Mapping[int, str], last: Float[np.ndarray, " param"], done: int, count: int) -> None:
         """Stop where all of the first runs fail, or too many of all."""
         if len(failed) > max(FAILED_SHARE * count, FIRST - 1) or (done == len(failed) and done >= min(FIRST, count)):
-            at = ", ".join(f"{name}={value:.6g}" for name, value in last.items())
+            at = ", ".join(f"{name}={value:.6g}" for name, value in zip(self.names, last, strict=True))
             problem = f"{len(failed)} of {done} runs fail, the last at {at}: {list(failed.values())[-1]}"
             remedy = f"The others are kept in {self.folder}; the same call goes on from there"
             raise InputError(problem, field="simulator", remedy=remedy)

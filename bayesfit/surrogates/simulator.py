@@ -152,10 +152,10 @@ def _hash(*parts: str | bytes) -> str:
 
 
 def checked(curve: Any, length: int) -> np.ndarray:
-    """A simulator's curve, if it is a decay |g1|^2 of this length, up to noise.
+    """A simulator's curve, if it has this length and may be a decay |g1|^2 with noise; see `outside`.
 
     Raises:
-        InputError: another length, which no other run would change. RunFailed: not finite, or outside 0 to 1.
+        InputError: another length, which no other run would change. RunFailed: not finite, or far outside 0 to 1.
     """
     try:
         array = np.asarray(curve, float)
@@ -166,13 +166,34 @@ def checked(curve: Any, length: int) -> np.ndarray:
         raise InputError(problem, field="simulator", remedy="Return |g1|^2 at every delay of tau")
     if not np.all(np.isfinite(array)):
         raise RunFailed(f"returned NaN or infinity at {np.sum(~np.isfinite(array))} of {length} delays", final=True)
-    worst = array[np.argmax(np.abs(array - 0.5))]
-    if abs(worst - 0.5) > 0.5 + np.clip(OUTSIDE_NOISY * _noise(array), OUTSIDE, MOST_OUTSIDE):
-        raise RunFailed(f"returned {worst:.4g}, but |g1|^2 is from 0 to 1", final=True)
+    worst, far = _farthest(array)
+    if far > MOST_OUTSIDE:
+        raise RunFailed(_outside(worst), final=True)
     return array
 
 
-def _noise(curve: np.ndarray) -> float:
+def outside(curves: np.ndarray, beside: np.ndarray | None = None) -> dict[int, str]:
+    """Which curves (run, tau) leave 0 to 1 by more than their noise explains, and the words for it, by index. The noise
+    is one for all, since a single curve tells it badly; curves `beside` these tell of it too."""
+    known = curves if beside is None else np.concatenate([curves, beside])
+    worst, far = _farthest(curves)
+    limit = np.clip(OUTSIDE_NOISY * _noise(known[np.isfinite(known).all(axis=1)]), OUTSIDE, MOST_OUTSIDE)
+    return {int(index): _outside(worst[index]) for index in np.flatnonzero(far > limit)}
+
+
+def _farthest(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The value farthest from the middle of 0 to 1 along the last axis, and by how much it is outside."""
+    far = np.abs(curves - 0.5)
+    worst = np.take_along_axis(curves, np.argmax(far, axis=-1)[..., None], axis=-1)[..., 0]
+    return worst, np.abs(worst - 0.5) - 0.5
+
+
+def _outside(value: float) -> str:
+    return f"returned {value:.4g}, but |g1|^2 is from 0 to 1"
+
+
+def _noise(curves: np.ndarray) -> float:
     """The standard deviation of noise that is independent between delays, from the median of second differences; that
-    of a smooth curve is small, since it is straight at most delays."""
-    return float(np.median(np.abs(np.diff(curve, 2)))) / (0.6745 * np.sqrt(6.0))
+    of smooth curves is small, since they are straight at most delays."""
+    bends = np.abs(np.diff(curves, 2, axis=1))
+    return float(np.median(bends)) / (0.6745 * np.sqrt(6.0)) if bends.size else 0.0
