@@ -101,7 +101,7 @@ def test_the_ladder_takes_the_best(monkeypatch):
     asked = []
 
     def rung(kind, error):
-        def fit(x, h):
+        def fit(x, h, **settings):
             asked.append(kind)
             return [Fitted(kind, {}, h + error, kind)]
 

@@ -6,6 +6,7 @@ Each component has a squared exponential kernel with a length for every paramete
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -28,14 +29,18 @@ LENGTH, HEIGHT = (0.05, 50.0), (1e-2, 1e2)
 Settings = Float[np.ndarray, " param+2"]  # logarithms of the lengths, the height, the nugget
 
 
-def fit(x: Float[np.ndarray, "run param"], h: Float[np.ndarray, "run tau"]) -> list[Fitted]:
-    """The Gaussian process of these runs. Each run is predicted from all others in closed form (Rasmussen & Williams,
-    Gaussian Processes for Machine Learning (2006), eq. 5.12)."""
+def fit(
+    x: Float[np.ndarray, "run param"], h: Float[np.ndarray, "run tau"], nuggets: Sequence[float] = (1e-6,)
+) -> list[Fitted]:
+    """The Gaussian process of these runs, whose settings are looked for from each of the `nuggets`. Each run is
+    predicted from all others in closed form (Rasmussen & Williams, Gaussian Processes for Machine Learning (2006),
+    eq. 5.12)."""
     mean, components, scores = principal(h, LEFT_OUT, COMPONENTS)
-    settings = [np.log([*[0.7] * x.shape[1], 1.0, 1e-6])]
-    for column in scores.T:  # each from the last, since components become rougher
-        settings.append(_learnt(x[:RUNS], column[:RUNS], settings[-1]))
-    settings = settings[1:]
+    settings = list[Settings]()
+    for column in scores.T:  # each from the last, too, since components become rougher
+        starts = settings[-1:] or [np.log([*[0.7] * x.shape[1], 1.0, nuggets[0]])]
+        starts = starts + [np.log([*[0.7] * x.shape[1], 1.0, nugget]) for nugget in nuggets[1:]]
+        settings.append(_learnt(x[:RUNS], column[:RUNS], starts))
     made = [_conditioned(x, column, each) for column, each in zip(scores.T, settings, strict=True)]
     kept = _predicted(scores, np.array([held_out for _, held_out, _ in made]))
     weights, held_out, leverage = (np.array(each)[kept] for each in zip(*made, strict=True))
@@ -63,12 +68,13 @@ def kernel(a: Float[Any, "*a param"], b: Float[Any, "run param"], settings: Sett
     return xp.exp(settings[size] - 0.5 * distance) + TREND**2 * (1.0 + a @ b.T)
 
 
-def _learnt(x: Float[np.ndarray, "run param"], y: Float[np.ndarray, " run"], start: Settings) -> Settings:
-    """The settings of largest marginal likelihood that are reached from a start."""
+def _learnt(x: Float[np.ndarray, "run param"], y: Float[np.ndarray, " run"], starts: list[Settings]) -> Settings:
+    """The settings of largest marginal likelihood that are reached from these starts."""
     bounds = [np.log(each) for each in (*[LENGTH] * x.shape[1], HEIGHT, NUGGET)]
     gaps = (x[:, None, :] - x) ** 2
-    found = minimize(_objective, start, (x, y, gaps), jac=True, method="L-BFGS-B", bounds=bounds, options=STEPS)
-    return found.x
+    how: Any = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": STEPS}
+    found = [minimize(_objective, start, (x, y, gaps), **how) for start in starts]
+    return min(found, key=lambda each: each.fun).x
 
 
 def _objective(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from bayesfit.surrogates.emulator import Fitted
 from bayesfit.surrogates.outputs import LINKS, linked, unlinked
 
 GOOD_ENOUGH = 1e-4  # rms error of |g1|^2 below which nothing more is tried
+EXACT, NOISY = (1e-6,), (1e-6, 0.1)  # variances of noise in the runs, from which a Gaussian process's is looked for
 PREDICT = {
     "chebyshev": chebyshev.predict,
     "gaussian_process": gaussian_process.predict,
@@ -42,13 +44,14 @@ def choose(x: Coordinates, curves: Curves, random: bool = False) -> Choice:
     processes; and for many parameters also networks. Of random curves, |g1|^2 itself is learnt, whose mean is asked
     for."""
     with threadpool_limits(1):  # of matrices this small, threads make the algebra ten times slower
-        return _best(x, curves, ("identity",) if random else LINKS)
+        return _best(x, curves, ("identity",) if random else LINKS, NOISY if random else EXACT)
 
 
-def _best(x: Coordinates, curves: Curves, links: tuple[str, ...]) -> Choice:
+def _best(x: Coordinates, curves: Curves, links: tuple[str, ...], nuggets: tuple[float, ...]) -> Choice:
     best = min((choice for link in links for choice in tried(chebyshev.fit, x, curves, link)), key=lambda c: c.rms)
     if best.rms > GOOD_ENOUGH:
-        best = min([best, *tried(gaussian_process.fit, x, curves, best.link)], key=lambda c: c.rms)
+        processes = partial(gaussian_process.fit, nuggets=nuggets)
+        best = min([best, *tried(processes, x, curves, best.link)], key=lambda c: c.rms)
         if x.shape[1] >= networks.FEWEST:
             best = min([best, *tried(networks.fit, x, curves, best.link)], key=lambda c: c.rms)
     return best

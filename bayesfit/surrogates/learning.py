@@ -22,7 +22,7 @@ PLACES = 2  # at which every parameter is moved
 NO_CHANGE = 1e-9  # of |g1|^2
 BATCHES = 4  # of runs near measured curves
 INWARD = 0.7  # coordinates between which a parameter is moved
-IDLE = 3.0  # errors of the mean; two independent ones differ by 1.4
+IDLE = 2.5  # errors of the mean; two independent ones differ by 1.4
 
 Points = Float[np.ndarray, "run param"]
 Curves = Float[np.ndarray, "run tau"]

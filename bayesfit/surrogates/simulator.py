@@ -168,7 +168,7 @@ def checked(curve: Any, length: int) -> np.ndarray:
         raise RunFailed(f"returned NaN or infinity at {np.sum(~np.isfinite(array))} of {length} delays", final=True)
     worst, far = _farthest(array)
     if far > MOST_OUTSIDE:
-        raise RunFailed(_outside(worst), final=True)
+        raise RunFailed(_outside(float(worst)), final=True)
     return array
 
 
@@ -178,7 +178,7 @@ def outside(curves: np.ndarray, beside: np.ndarray | None = None) -> dict[int, s
     known = curves if beside is None else np.concatenate([curves, beside])
     worst, far = _farthest(curves)
     limit = np.clip(OUTSIDE_NOISY * _noise(known[np.isfinite(known).all(axis=1)]), OUTSIDE, MOST_OUTSIDE)
-    return {int(index): _outside(worst[index]) for index in np.flatnonzero(far > limit)}
+    return {int(index): _outside(float(worst[index])) for index in np.flatnonzero(far > limit)}
 
 
 def _farthest(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
