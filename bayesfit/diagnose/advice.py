@@ -13,13 +13,15 @@ import numpy as np
 import xarray as xr
 from scipy import special
 
+from bayesfit.diagnose.rules import LEAST_P
 from bayesfit.modelling.noise import CORRELATED, NOISES, SPECKLE
 
 ORDER = ("photons", "stated", "scaled", "inferred", "smooth", "robust", "speckle", "correlated", "covariance")
 # The noise model for each failed check; for correlated residuals there are two.
 SINGLE = {"p_chi2": "scaled", "p_trend": "smooth", "p_tails": "robust"}
 CORRELATIONS = (SPECKLE.name, CORRELATED.name)
-ALTERNATING, RISING, EXACT = "alternating", "rising", "exact"  # faults that no noise model describes
+# Faults that no noise model describes.
+ALTERNATING, RISING, EXACT, ONE_SHAPE = "alternating", "rising", "exact", "one_shape"
 REMEDIES = {
     "p_chi2": "another model",
     "p_trend": "a range of delays or another model",
@@ -27,6 +29,7 @@ REMEDIES = {
     "p_correlation": "another model or a range of delays",
     ALTERNATING: "a model of fewer parameters",
     RISING: "another model or a range of delays",
+    ONE_SHAPE: "another model, or a range of delays without what disturbs all bins alike",
 }
 
 FEWEST_BINS = 5
@@ -105,6 +108,7 @@ def advise_dataset(diagnostics: xr.Dataset, noise: str = "scaled", delays: bool 
     error is one over the root of the number of points, or in the p-values of all bins together (Stouffer 1949; p-values
     of posterior predictive checks lie closer to 1/2 than uniform ones, so that this is cautious). If the first delays
     are off in most of the bins, the instrument is the cause, and they are taken to be off in all of them.
+    Residuals that correlate with one shape in all bins (see `one_shape`) are no noise of the bins, but a wrong curve.
     """
     words, faults = _pooled(diagnostics)
     asking = diagnostics.tau_min_to_try.values > 0
@@ -124,6 +128,8 @@ def _pooled(diagnostics: xr.Dataset) -> tuple[str, dict[str, float]]:
     sd = 1.0 / np.sqrt(np.sum(points))
     if abs(correlation) > CLEAR * sd:
         words = f"over all bins, neighbouring residuals correlate ({correlation:.3f} ± {sd:.1g})"
+        if correlation > 0 and (p := diagnostics.attrs.get("p_one_shape", np.nan)) < LEAST_P:
+            return f"{words}, with one shape in all bins (p {p:.1g})", {ONE_SHAPE: 0.0}
         return words, {"p_correlation" if correlation > 0 else ALTERNATING: 0.0}
     for name, words in POOLED.items():
         p = np.clip(diagnostics[name].values[done], 1e-12, 1.0 - 1e-12)

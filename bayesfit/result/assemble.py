@@ -13,6 +13,7 @@ from jaxtyping import Float
 from bayesfit.compute.hardware import lanes_per_device
 from bayesfit.data import describe as _describe
 from bayesfit.diagnose.covariance_check import sd_ratios
+from bayesfit.diagnose.one_shape import p_one_shape
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.diagnose.verdict import Verdict
 from bayesfit.modelling.model_choice import source_hash, source_of
@@ -53,7 +54,7 @@ def assemble(outcome: Outcome, problem: Problem, curves: xr.Dataset) -> xr.DataT
         "observed_data": curves[["g2"]],
         "constant_data": curves.drop_vars("g2").assign(_fixed(parameters, problem)),
         **groups,
-        "diagnostics": _of_all_bins(groups["diagnostics"], verdicts, problem, curves, outcome.together is not None),
+        "diagnostics": _of_all_bins(groups, verdicts, problem, curves, outcome.together is not None),
         **distribution_from(parameters, curves, model),
     }
     attrs = _attributes(curves, problem, outcome.settings)
@@ -78,13 +79,22 @@ def _of_fitted(
 
 
 def _of_all_bins(
-    table: xr.Dataset, verdicts: list[Verdict], problem: Problem, curves: xr.Dataset, pooled: bool
+    groups: Groups, verdicts: list[Verdict], problem: Problem, curves: xr.Dataset, pooled: bool
 ) -> xr.Dataset:
     """The diagnostics of all bins, with the advice from all bins together as attributes."""
-    diagnostics = of_all_bins(table, problem, curves)
+    diagnostics = of_all_bins(groups["diagnostics"], problem, curves)
+    diagnostics = diagnostics.assign_attrs(p_one_shape=_p_one_shape(groups["fit_curve"], curves))
     noise, delays = problem.posterior.noise.name, bool(curves.attrs.get("delays", 1))
     together = of_dataset(diagnostics, verdicts, noise, delays, pooled)
     return diagnostics.assign_attrs(together)
+
+
+def _p_one_shape(band: xr.Dataset, curves: xr.Dataset) -> float:
+    """The probability that the residuals of all bins are so much alike, if it is noise that makes them."""
+    mean, sigma = band["mean"].values, band["sigma"].values
+    with np.errstate(invalid="ignore", divide="ignore"):
+        residual = np.where(curves.valid.values, (curves.g2.values - mean) / sigma, np.nan)
+    return p_one_shape(residual, mean, curves.tau.values)
 
 
 def _fixed(parameters: xr.Dataset, problem: Problem) -> dict[str, Any]:
