@@ -7,6 +7,7 @@ from jaxtyping import Float
 
 SHUFFLES = 1999
 MOST_BINS = 1000  # that are compared
+MOST_PLACES = 512  # at which they are, in units of the decay
 FEWEST_BINS = 9  # of fewer, chance alone can make all alike: 8 of 9 signs may be chosen, 2^8 > 1 / LEAST_P
 
 OfPoints = Float[np.ndarray, "q_bin tau"]
@@ -49,5 +50,6 @@ def _from_half(rows: OfPoints, mean: OfPoints, tau: Float[np.ndarray, " tau"]) -
     log_tau = np.log(tau)
     middle = 0.5 * (mean.max(axis=1, keepdims=True) + mean.min(axis=1, keepdims=True))
     half = log_tau[np.argmin(np.abs(mean - middle), axis=1)]
-    places = np.arange(log_tau[0] - half.max(), log_tau[-1] - half.min(), max(np.median(np.diff(log_tau)), 1e-3))
+    first, last = log_tau[0] - half.max(), log_tau[-1] - half.min()
+    places = np.arange(first, last, max(np.median(np.diff(log_tau)), (last - first) / MOST_PLACES))
     return np.array([np.interp(places, log_tau - at, row, 0.0, 0.0) for at, row in zip(half, rows, strict=True)])
