@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import Future
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +21,7 @@ from in_process import bayesfit as command_line
 import bayesfit
 from bayesfit.compute import memory_maps, program_files
 from bayesfit.compute.devices import SPREADS, Spread, gather, place
+from bayesfit.compute.patience import patiently, small_program
 from bayesfit.posterior.prepare import prepare
 from bayesfit.sample.nuts import Point
 
@@ -118,6 +120,24 @@ def test_cores_of_one_device_compute_at_once():
         np.testing.assert_array_equal(gather(Spread(waited)(place(x))), 2.0 * x)
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True, env={**os.environ})
+
+
+def test_a_sleeping_compiler_is_woken():
+    """A compilation that ends only when another one is asked for, and errors that are its own."""
+    sleeping, woken = Future(), []
+
+    def wake():
+        woken.append(small_program().compile()(np.zeros(16, np.float32)))
+        if len(woken) == 2:
+            sleeping.set_result("compiled")
+
+    assert patiently(sleeping, wake, every=0.01) == "compiled"
+    np.testing.assert_array_equal(woken, np.ones((2, 16)))
+    failed = Future()
+    failed.set_exception(TimeoutError("its own"))
+    with pytest.raises(TimeoutError, match="its own"):
+        patiently(failed, wake, every=0.01)
+    assert small_program().as_text() != small_program().as_text()
 
 
 def test_a_program_is_traced_once(folder):

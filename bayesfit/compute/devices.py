@@ -27,6 +27,7 @@ from numpyro import validation_enabled  # from its own module, after ArviZ, nump
 from bayesfit.compute.hardware import workers
 from bayesfit.compute.journal import leave, resumable
 from bayesfit.compute.memory_maps import nearly_full
+from bayesfit.compute.patience import patiently, small_program
 from bayesfit.compute.program_files import Kept, read, write
 from bayesfit.compute.programs import key, load, pack
 from bayesfit.compute.work import Stop
@@ -118,7 +119,7 @@ class Spread:
 
     def _on(self, share: Any, first: Future[Any]) -> Any:
         """The program on the device that holds a share."""
-        compiled, packed = first.result()
+        compiled, packed = patiently(first, _wake)
         if _device(share) in next(iter(jax.tree.leaves(compiled.input_shardings))).device_set:
             return compiled
         moved = None if packed is None else load(packed, share, _device(share))
@@ -129,6 +130,13 @@ class Spread:
             with jax.enable_x64(True):
                 lowered, _ = self._lower(share)
         return lowered.compile(self.options)
+
+
+def _wake() -> None:
+    """Wake the compiler by a small program."""
+    with TRACING:
+        lowered = small_program()
+    lowered.compile()
 
 
 SPREADS: WeakSet[Spread] = WeakSet()
