@@ -83,7 +83,8 @@ def _of_all_bins(
 ) -> xr.Dataset:
     """The diagnostics of all bins, with the advice from all bins together as attributes."""
     diagnostics = of_all_bins(groups["diagnostics"], problem, curves)
-    diagnostics = diagnostics.assign_attrs(p_one_shape=_p_one_shape(groups["fit_curve"], curves))
+    if np.isfinite(p := _p_one_shape(groups["fit_curve"], curves)):
+        diagnostics = diagnostics.assign_attrs(p_one_shape=p)
     noise, delays = problem.posterior.noise.name, bool(curves.attrs.get("delays", 1))
     together = of_dataset(diagnostics, verdicts, noise, delays, pooled)
     return diagnostics.assign_attrs(together)
