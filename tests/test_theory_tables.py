@@ -23,7 +23,7 @@ def draws_of(values):
     """A record of one bin with these draws."""
     draws = Draws.none_of(1)
     draws.put(0, values, {"potential": np.zeros((CHAINS, DRAWS))}, DRAWS)
-    draws.thin[:] = 1
+    draws.thin[:], draws.convergence[:] = 1, (1.0, DRAWS, DRAWS)
     return draws
 
 
@@ -119,6 +119,25 @@ def test_draws_without_a_likelihood_stay(sampled, monkeypatch):
     found = with_own_errors(problem, draws, np.random.default_rng(0))
     assert found.off == np.inf
     np.testing.assert_array_equal(found.draws.values["rate"], draws.values["rate"])
+
+
+def test_draws_of_chains_that_are_far_apart_stay(sampled):
+    problem, draws = sampled
+    apart = draws.of_bins(np.array([0]))
+    apart.convergence[:] = 1.5, 5.0, 5.0
+    found = with_own_errors(problem, apart, np.random.default_rng(0))
+    assert found.off > 0.3
+    np.testing.assert_array_equal(found.draws.values["rate"], draws.values["rate"])
+
+
+def test_draws_stay_where_theory_says_the_same_at_all(sampled):
+    problem, draws = sampled
+    rng = np.random.default_rng(0)
+    near = {name: v.mean() * np.exp(0.002 * rng.standard_normal(v.shape[1:])) for name, v in draws.values.items()}
+    given = draws_of(near)
+    found = with_own_errors(problem, given, rng, least=50.0)
+    assert found.off < 0.1
+    np.testing.assert_array_equal(found.draws.values["rate"], given.values["rate"])
 
 
 def test_draws_of_a_stopped_chain_stay(sampled):

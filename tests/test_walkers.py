@@ -5,17 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayesfit.sample.walkers import walked
+from bayesfit.sample.walkers import Pool, walked
 
 SD = np.array([1.0, 1e-3, 50.0])
 CORRELATION = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, -0.3], [0.0, -0.3, 1.0]])
 STEPS, APART, TIMES = 200, 50, 60
 
 
-def sampled(density, start):
+def sampled(density, start, pool=None):
     """Walkers at so many times, (time, walker, param)."""
     with jax.enable_x64(True):
-        walk = jax.jit(lambda z, key, steps: walked(density, z, key, steps))
+        walk = jax.jit(lambda z, key, steps: walked(density, z, key, steps, pool))
         z = walk(start, np.array([1, 2], np.uint32), np.arange(STEPS))
         found = []
         for time in range(TIMES):
@@ -50,3 +50,23 @@ def test_where_the_density_is_not_a_number_no_walker_goes():
     found = sampled(lambda z: jnp.where(z[0] < 0.0, jnp.nan, -0.5 * z[0] ** 2), start)
     assert np.all(found >= 0.0)
     assert found.mean() == pytest.approx(np.sqrt(2.0 / np.pi), abs=0.05)
+
+
+def test_jumps_lead_to_modes_that_no_walker_has_seen():
+    """The pool has equal shares of two modes, and is wider than what is wanted, of which a fifth is in the second."""
+
+    def density(z):
+        near, far = -0.5 * z @ z, -0.5 * jnp.sum((z - 30.0) ** 2)
+        return jnp.logaddexp(jnp.log(0.8) + near, jnp.log(0.2) + far)
+
+    def similar(z):
+        return jnp.logaddexp(-0.125 * z @ z, -0.125 * jnp.sum((z - 30.0) ** 2))
+
+    rng = np.random.default_rng(0)
+    pool = 2.0 * rng.standard_normal((4000, 2)) + 30.0 * (np.arange(4000) % 2)[:, None]
+    found = sampled(density, rng.standard_normal((64, 2)), Pool(jnp.asarray(pool), similar))[TIMES // 6 :]
+    far = found[..., 0] > 15.0
+    assert np.mean(far) == pytest.approx(0.2, abs=0.03)
+    near = found[~far]
+    np.testing.assert_allclose(near.mean(axis=0), 0.0, atol=0.1)
+    np.testing.assert_allclose(near.std(axis=0), 1.0, rtol=0.06)

@@ -1,11 +1,10 @@
-"""Noise "photons": draws of the posterior with theory's errors of their own, in bins where these errors differ."""
+"""Noise "photons": draws of the posterior with theory's errors of their own."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Int
 
 from bayesfit.compute import keys as _keys
 from bayesfit.compute.journal import leave
@@ -18,14 +17,16 @@ from bayesfit.sample.theory_draws import with_own_errors
 OF_DRAWS = 2**16  # in keys, beside the rounds of estimates
 
 
-def with_theory_at_draws(found: Outcome, places: Int[np.ndarray, " chosen"], report: Report, stop: Stop) -> Outcome:
-    """The outcome with draws of the posterior in which theory's errors are those of each draw, in the bins at these
-    places, and with how far off they are: without limit, where a stop came before.
+def with_theory_at_draws(found: Outcome, report: Report, stop: Stop) -> Outcome:
+    """The outcome with draws of the posterior in which theory's errors are those of each draw, and with how far off
+    they are: without limit, where a stop came before. Without noise "photons", the outcome as it is.
 
     Where a journal is kept, all bins are gone through again after a stop; what theory says is in it.
     """
+    if found.problem.counting is None:
+        return found
     draws, change = found.draws.of_bins(np.arange(found.bins)), np.zeros(found.bins)
-    least, places = min(found.schedule.reachable, LEAST_ESS), places[draws.done[places] > 0]
+    least, places = min(found.schedule.reachable, LEAST_ESS), np.flatnonzero(draws.done > 0)
     change[places] = np.inf
     for number, place in enumerate(places):
         if stop.asked:

@@ -39,17 +39,16 @@ def point_estimates(problem: Problem, keys: Keys, report: Report, stop: Stop) ->
     return _refreshed(problem, first, points.solution.values)[0], points
 
 
-def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Stop) -> tuple[Problem, Estimate, Places]:
+def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Stop) -> tuple[Problem, Estimate]:
     """What the sampler needs of each bin. With noise "photons", bins in whose posterior theory's errors differ are
-    given those of weighted points, and are estimated again, until they agree. Returns also the places of the bins where
-    they do not."""
+    given those of weighted points, and are estimated again, until they agree."""
     problem, keys, chains = outcome.problem, outcome.keys, outcome.settings.chains
 
     def estimated(problem: Problem, places: Places) -> Estimate:
         targets = BinTargets(problem.posterior, problem.bins, keys[places])
         return starts.estimate_bins(targets, take(points, places), chains, report, stop)
 
-    places, unsettled = np.arange(len(keys)), np.zeros(len(keys), bool)
+    places = np.arange(len(keys))
     found, before, seen = estimated(problem, places), points.solution.values, None
     for round in range(ROUNDS if problem.counting is not None else 0):
         if stop.asked:
@@ -57,8 +56,6 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
         own, some = problem.of_bins(places), take(found, places)
         lost = suspect(own, some) & (round == 0)
         differ = np.flatnonzero(lost | errors_differ(own, take(before, places), some))
-        unsettled[places] = False
-        unsettled[places[differ]] = True
         if not differ.size:
             break
         places, own, some = places[differ], own.of_bins(differ), take(some, differ)
@@ -73,7 +70,7 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
         problem, before = _with_bins(problem, places, own), jax.tree.map(np.copy, before)
         put(before, places, {name: centre[name] for name in before})
         put(found, places, take(again, held))
-    return problem, found, np.flatnonzero(unsettled)
+    return problem, found
 
 
 def _known(found: Estimate) -> Float[np.ndarray, " bin"]:

@@ -23,7 +23,7 @@ from bayesfit.compute.hardware import lanes_per_device
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.sample.chains import Chain, advance, blank_states
 from bayesfit.sample.draws import STATS, Arrays, Draws, Schedule
-from bayesfit.sample.escalation import FIRST, IMPORTANCE_SAMPLED, STEPS
+from bayesfit.sample.escalation import FIRST, IMPORTANCE_SAMPLED, SOON_LEFT, STEPS
 from bayesfit.sample.loop import Run, Table, sample_until_reached, statistics
 from bayesfit.sample.modes import profiled
 from bayesfit.sample.snapshots import as_part, numbered, of_draws, of_run, of_tree, part_of, put_draws, put_run, tree_of
@@ -103,10 +103,9 @@ class Scheduler:
     """The bins of a dataset while they are sampled: those that wait, those that have a slot, and the draws of those
     that were assessed. `ended` are those whose draws are not in the journal yet."""
 
-    steps = STEPS
-
     def __init__(self, bins: BinTargets, estimates: Estimate, schedule: Schedule) -> None:
         self.bins, self.schedule, self.target, self.size = bins, schedule, bins.target, bins.target.size
+        self.steps = STEPS if self.target.corrected is None else SOON_LEFT
         self.estimates: Estimate = jax.tree.map(np.array, estimates)
         first = np.where(self.estimates.mixture_fitted > 0, IMPORTANCE_SAMPLED, FIRST).tolist()
         self.waiting = deque(Run(bin, first=index, step=index) for bin, index in enumerate(first))

@@ -1,13 +1,14 @@
 """Noise "photons": the draws that theory's errors ask for, if they are those of each draw and not of an estimate.
 
-Where the likelihood differs little by that, draws with errors kept are accepted or rejected by a table of theory's
-errors. Where it differs much, few of them would be: walkers then sample the posterior with the table's errors.
+Where the likelihood does not differ by that at some of the draws, they are kept. Where it differs little, draws with
+errors kept are accepted or rejected by a table of theory's errors. Where it differs much, few of them would be: walkers
+then sample the posterior with the table's errors. So they do where chains have not converged.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,15 +21,18 @@ from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.prepare import Problem
 from bayesfit.sample import convergence as _convergence
 from bayesfit.sample.draws import LARGEST_RHAT, Draws
-from bayesfit.sample.redrawn import delayed, redrawn
+from bayesfit.sample.redrawn import delayed, proposed, redrawn
 from bayesfit.sample.theory_tables import OwnErrors, Table, evenly, table_coordinates, whole
-from bayesfit.sample.walkers import walked
+from bayesfit.sample.walkers import Pool, walked
 
-EXAMINED = 16  # draws, at which the table's likelihood is compared with theory's
-GOOD = 0.1  # difference of the log likelihood, beyond which the table is made again by walkers
+EXAMINED = 16  # draws, at which another likelihood is compared with theory's
+GOOD = 0.1  # standard deviation of their difference (logarithms), up to which the other one will do
+CHOICES = 2  # among draws: by a table made at the draws, and by one made at those that are chosen
+LONGER = 3  # times that walkers walk on, as long as before, where they have too few effective draws
+FAR_APART = 1.1  # R-hat of chains, above which nothing is made of their draws
 ELSEWHERE = 0.1  # weight of points that are not from the posterior, when it is
 WALKERS = 64  # of each chain
-STRETCH = 40  # steps from one draw of a walker to the next
+STRETCH = 20  # steps from one draw of a walker to the next
 BURNED = 3, 5  # stretches before the first draw; after each of these two parts the table is made again
 APART_AT_FIRST = 1e-4  # of the sd: two walkers may start at the same draw
 LEAST_SPREAD = 20.0  # effective number of draws that walkers start from, at least
@@ -43,10 +47,10 @@ class Sampled(NamedTuple):
     draws: Draws
     off: float
 
-    def suffices(self, before: Draws, least: float) -> bool:
-        """Whether the draws are what verdicts ask for, or mix as well as those before."""
+    def mixes(self, least: float) -> bool:
+        """Whether R-hat is what verdicts ask for, and effective sample sizes are this large."""
         rhat, *ess = self.draws.convergence[0]
-        return bool(rhat <= max(LARGEST_RHAT, before.convergence[0, 0]) and min(ess) >= least and self.off <= GOOD)
+        return bool(rhat <= LARGEST_RHAT and min(ess) >= least)
 
 
 def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEAST_ESS) -> Sampled:
@@ -58,25 +62,33 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
     points = OwnErrors(problem, {name: array.reshape(-1) for name, array in draws.values.items()})
     if not points.finite:
         return Sampled(draws, np.inf)
-    names = (*problem.posterior.names, *problem.posterior.marginal)
+    kept = Sampled(draws, _off(points))
+    if (kept.off <= GOOD and kept.mixes(least)) or not draws.convergence[0, 0] <= FAR_APART:
+        return kept
     some = points.of_draws(points.some())
-    made = Made(some.coordinates, some.theory())
-    table = made.table()
-    ratio = points.ratio(table)
-    if not np.isfinite(ratio).any():
-        return Sampled(draws, np.inf)
-    places, _ = delayed(ratio.reshape(shape), rng)
-    chosen = Sampled(redrawn(draws, places[None], names), _off(points.of_draws(places.reshape(-1)), table))
-    if chosen.suffices(draws, least):
-        return chosen
-    return _walked(Walk(problem, points.z[_started(ratio, shape[0], rng)], rng), draws, made)
+    choice = Choice(points, draws, Made(some.coordinates, some.theory()))
+    table = choice.made.table()
+    for _ in range(CHOICES):
+        ratio = points.ratio(table)
+        if not np.isfinite(ratio).any():
+            return Sampled(draws, np.inf)
+        places, _ = delayed(ratio.reshape(shape), rng)
+        chosen = choice.at(places, table)
+        if not chosen.mixes(least):
+            break
+        if chosen.off <= GOOD:
+            return chosen
+        table = choice.table_at(places)
+    walk = Walk(points, _started(ratio, shape[0], rng), rng, jumps=kept.mixes(least))
+    return _walked(walk, draws, choice.made, least)
 
 
 class Tabled(NamedTuple):
-    """A bin, and the table of its errors."""
+    """A bin, the table of its errors, and draws (draw, param) with errors kept, if walkers jump to them."""
 
     table: Table
     bin: Bin
+    kept: Float[Any, "draw param"] | None
 
 
 class Made(NamedTuple):
@@ -94,11 +106,30 @@ class Made(NamedTuple):
         return Table.of(*joined, weights)
 
 
-def _off(points: OwnErrors, table: Table) -> float:
-    """How far off a table's likelihood is at these points."""
+class Choice(NamedTuple):
+    """Draws to choose among: `points` of them, and at some of these theory's errors, as far as they are `made`."""
+
+    points: OwnErrors
+    draws: Draws
+    made: Made
+
+    def at(self, places: Int[np.ndarray, "chain draw"], table: Table) -> Sampled:
+        """The draws at these places, chosen by a table."""
+        posterior = self.points.problem.posterior
+        found = redrawn(self.draws, places[None], (*posterior.names, *posterior.marginal))
+        return Sampled(found, _off(self.points.of_draws(places.reshape(-1)), table))
+
+    def table_at(self, places: Int[np.ndarray, "chain draw"]) -> Table:
+        """A table made at some of the draws at these places."""
+        chosen = self.points.of_draws(places.reshape(-1))
+        return self.made.table(chosen.of_draws(chosen.some()))
+
+
+def _off(points: OwnErrors, table: Table | None = None) -> float:
+    """How far off the likelihood by a table, or with errors kept, is at these points."""
     some = points.of_draws(evenly(len(points.z), EXAMINED))
     exact = some.log_likelihood(some.theory()) - some.log_likelihood()
-    return float(np.std(exact - some.ratio(table)))
+    return float(np.std(exact if table is None else exact - some.ratio(table)))
 
 
 def _started(log_ratio: Float[np.ndarray, " draw"], chains: int, rng: Rng) -> Int[np.ndarray, "chain walker"]:
@@ -111,16 +142,18 @@ def _started(log_ratio: Float[np.ndarray, " draw"], chains: int, rng: Rng) -> In
 
 
 class Walk:
-    """The walkers of one bin: `z` (chain, walker, param), and the random numbers of their steps."""
+    """The walkers of one bin: `z` (chain, walker, param), the random numbers of their steps, and draws (draw, param)
+    with errors `kept` to which they jump, if they do. Jumps hand on what chains that do not mix have made of them."""
 
-    def __init__(self, problem: Problem, z: Float[np.ndarray, "chain walker param"], rng: Rng) -> None:
-        self.problem, self.rng = problem, rng
+    def __init__(self, points: OwnErrors, started: Int[np.ndarray, "chain walker"], rng: Rng, *, jumps: bool) -> None:
+        self.problem, self.rng, z = points.problem, rng, points.z[started]
+        self.kept = points.z if jumps else None
         self.z = z + APART_AT_FIRST * rng.standard_normal(z.shape) * z.std(axis=(0, 1))
 
     def on(self, table: Table) -> dict[str, Float[np.ndarray, "chain walker"]]:
         """Every parameter at the walkers after a stretch of steps with a table's errors."""
         keys = self.rng.integers(2**32, size=(len(self.z), 2), dtype=np.uint32)
-        given = self.z, keys, np.arange(STRETCH), Tabled(table, first_of(self.problem.bins))
+        given = self.z, keys, np.arange(STRETCH), Tabled(table, first_of(self.problem.bins), self.kept)
         z, values = on_one_device(_walk, *given, static=(whole(self.problem.posterior),))
         self.z = np.asarray(z)
         return {name: np.asarray(value) for name, value in values.items()}
@@ -139,14 +172,32 @@ class Walk:
         return found.of_draws(found.some())
 
 
-def _walked(walk: Walk, draws: Draws, made: Made) -> Sampled:
-    """Draws of walkers, in place of these; statistics of trajectories stay those of the draws with errors kept."""
+def _walked(walk: Walk, draws: Draws, made: Made, least: float) -> Sampled:
+    """Draws of walkers, in place of these; statistics of trajectories stay those of the draws with errors kept. Where
+    the effective number of draws is too small, walkers walk on, and every other draw is kept."""
     table, count = walk.burned(made), next(iter(draws.values.values())).shape[2]
-    snapshots = [walk.on(table) for _ in range(-(-count // WALKERS))]
+    stretches, snapshots = 1, [walk.on(table) for _ in range(-(-count // WALKERS))]
+    found = _seen(walk, draws, snapshots, table)
+    for _ in range(LONGER):
+        if found.mixes(least):
+            break
+        stretches, length = 2 * stretches, len(snapshots)
+        snapshots = snapshots[length % 2 :: 2] if length > 1 else []
+        while len(snapshots) < length:
+            snapshots.append([walk.on(table) for _ in range(stretches)][-1])
+        found = _seen(walk, draws, snapshots, table)
+    return found
+
+
+def _seen(walk: Walk, draws: Draws, snapshots: list[dict[str, np.ndarray]], table: Table) -> Sampled:
+    """The draws that snapshots of walkers are, in place of these."""
+    count, posterior = next(iter(draws.values.values())).shape[2], walk.problem.posterior
     drawn = {name: _rows([each[name] for each in snapshots], count)[None] for name in snapshots[0]}
-    posterior = walk.problem.posterior
     series = np.stack([drawn[name][0] for name in (*posterior.names, *posterior.marginal)])
-    found = replace(draws, values=drawn, convergence=np.array([_convergence.worst(series)]))
+    reached = _convergence.worst(series)
+    if walk.kept is not None:
+        reached = proposed(draws.convergence[0], reached, series[0].size)
+    found = replace(draws, values=drawn, convergence=np.array([reached]))
     return Sampled(found, _off(walk.points(snapshots[-1]), table))
 
 
@@ -158,7 +209,7 @@ def _rows(snapshots: list[Float[np.ndarray, "chain walker"]], count: int) -> Flo
 
 def _walk(z: Array, keys: Array, steps: Array, tabled: Tabled, posterior: Posterior) -> tuple[Array, dict[str, Array]]:
     """The walkers (chain, walker, param) of each chain after these steps, and every parameter there."""
-    table, bin = tabled
+    table, bin, kept = tabled
 
     def values(z: Array) -> dict[str, Array]:
         return posterior.constrain(z, bin, jax.random.key(0))
@@ -167,5 +218,6 @@ def _walk(z: Array, keys: Array, steps: Array, tabled: Tabled, posterior: Poster
         coordinates = table_coordinates(posterior, z, values(z), bin)
         return posterior.log_density(z, bin._replace(layout=table.layout(coordinates, bin.layout)))
 
-    moved = jax.lax.map(lambda given: walked(density, given[0], given[1], steps), (z, keys))
+    pool = None if kept is None else Pool(kept, lambda z: posterior.log_density(z, bin))
+    moved = jax.lax.map(lambda given: walked(density, given[0], given[1], steps, pool), (z, keys))
     return moved, jax.vmap(jax.vmap(values))(moved)

@@ -17,9 +17,17 @@ from jaxtyping import Array, Float, Int, Key
 
 WHOLE = 10  # every so many steps are whole differences, from one mode to another
 SPREAD = 1e-4  # of a step about its difference, in standard deviations
+JUMPS = 5  # every so many steps, at the middle of them, are jumps
 LENGTH = 2.38  # of a step, times the difference over the root of twice the dimension
 
 Density = Callable[[Float[Array, " param"]], Float[Array, ""]]
+
+
+class Pool(NamedTuple):
+    """Points that are draws of a density similar to the one wanted, and its logarithm up to a constant."""
+
+    z: Float[Array, "point param"]
+    density: Density
 
 
 class Half(NamedTuple):
@@ -30,25 +38,55 @@ class Half(NamedTuple):
 
 
 def walked(
-    density: Density, z: Float[Array, "walker param"], key: Any, steps: Int[Array, " step"]
+    density: Density,
+    z: Float[Array, "walker param"],
+    key: Any,
+    steps: Int[Array, " step"],
+    pool: Pool | None = None,
 ) -> Float[Array, "walker param"]:
     """An even number of walkers after these steps, by a log density up to a constant; `key` is the data of a key. What
-    is not a number has no density."""
+    is not a number has no density. With a `pool`, some steps are jumps to its points."""
+    densities = _of_all(density)
 
-    def densities(z: Float[Array, "walker param"]) -> Float[Array, " walker"]:
-        found = jax.vmap(density)(z)
-        return jnp.where(jnp.isnan(found), -jnp.inf, found)
+    def by_differences(halves: tuple[Half, Half], keys: Key[Array, " 2"], number: Int[Array, ""]) -> tuple[Half, Half]:
+        length = jnp.where(number % WHOLE == 0, 1.0, LENGTH / np.sqrt(2.0 * z.shape[1]))
+        first = _moved(keys[0], halves[0], length * _differences(keys[0], halves[1].z), densities)
+        return first, _moved(keys[1], halves[1], length * _differences(keys[1], first.z), densities)
 
     def step(halves: tuple[Half, Half], number: Int[Array, ""]) -> tuple[tuple[Half, Half], None]:
-        key_first, key_second = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(key), number))
-        length = jnp.where(number % WHOLE == 0, 1.0, LENGTH / np.sqrt(2.0 * z.shape[1]))
-        first = _moved(key_first, halves[0], length * _differences(key_first, halves[1].z), densities)
-        return (first, _moved(key_second, halves[1], length * _differences(key_second, first.z), densities)), None
+        keys = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(key), number))
+        if pool is None:
+            return by_differences(halves, keys, number), None
+
+        def by_jumps(halves: tuple[Half, Half], keys: Key[Array, " 2"], number: Int[Array, ""]) -> tuple[Half, Half]:
+            return _jumped(keys[0], halves[0], pool, densities), _jumped(keys[1], halves[1], pool, densities)
+
+        return jax.lax.cond(number % JUMPS == JUMPS // 2, by_jumps, by_differences, halves, keys, number), None
 
     middle = len(z) // 2
     halves = Half(z[:middle], densities(z[:middle])), Half(z[middle:], densities(z[middle:]))
     (first, second), _ = jax.lax.scan(step, halves, steps)
     return jnp.concatenate([first.z, second.z])
+
+
+def _of_all(density: Density) -> Callable[[Float[Array, "walker param"]], Float[Array, " walker"]]:
+    """The log density at each of many points; none where it is not a number."""
+
+    def densities(z: Float[Array, "walker param"]) -> Float[Array, " walker"]:
+        found = jax.vmap(density)(z)
+        return jnp.where(jnp.isnan(found), -jnp.inf, found)
+
+    return densities
+
+
+def _jumped(key: Key[Array, ""], half: Half, pool: Pool, densities: Any) -> Half:
+    """Half of the walkers after a jump to points of the pool, which is accepted or rejected (Metropolis-Hastings)."""
+    key_point, key_accept = jax.random.split(key)
+    z = pool.z[jax.random.randint(key_point, (len(half.z),), 0, len(pool.z))]
+    new, similar = densities(z), _of_all(pool.density)
+    gain = (new - similar(z)) - (half.log_density - similar(half.z))
+    accepted = (jnp.log(jax.random.uniform(key_accept, new.shape)) < gain) & jnp.isfinite(new)
+    return Half(jnp.where(accepted[:, None], z, half.z), jnp.where(accepted, new, half.log_density))
 
 
 def _differences(key: Key[Array, ""], others: Float[Array, "walker param"]) -> Float[Array, "walker param"]:
