@@ -116,6 +116,7 @@ def test_walkers_find_the_posterior_wherever_they_start(sampled):
 def test_draws_without_a_likelihood_stay(sampled, monkeypatch):
     problem, draws = sampled
     monkeypatch.setattr(OwnErrors, "ratio", lambda self, table: np.full(len(self.z), np.nan))
+    monkeypatch.setattr(OwnErrors, "log_likelihood", lambda self, layouts=None: np.full(len(self.z), np.nan))
     found = with_own_errors(problem, draws, np.random.default_rng(0))
     assert found.off == np.inf
     np.testing.assert_array_equal(found.draws.values["rate"], draws.values["rate"])

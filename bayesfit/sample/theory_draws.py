@@ -26,7 +26,7 @@ from bayesfit.sample.theory_tables import OwnErrors, Table, evenly, table_coordi
 from bayesfit.sample.walkers import Pool, walked
 
 EXAMINED = 16  # draws, at which another likelihood is compared with theory's
-GOOD = 0.1  # standard deviation of their difference (logarithms), up to which the other one will do
+KEPT, GOOD = 0.2, 0.1  # sd of the difference of logarithms, up to which errors kept will do, and a table
 CHOICES = 2  # among draws: by a table made at the draws, and by one made at those that are chosen
 LONGER = 3  # times that walkers walk on, as long as before, where they have too few effective draws
 FAR_APART = 1.1  # R-hat of chains, above which nothing is made of their draws
@@ -63,7 +63,7 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
     if not points.finite:
         return Sampled(draws, np.inf)
     kept = Sampled(draws, _off(points))
-    if (kept.off <= GOOD and kept.mixes(least)) or not draws.convergence[0, 0] <= FAR_APART:
+    if (kept.off <= KEPT and kept.mixes(least)) or not draws.convergence[0, 0] <= FAR_APART:
         return kept
     some = points.of_draws(points.some())
     choice = Choice(points, draws, Made(some.coordinates, some.theory()))
