@@ -89,7 +89,8 @@ def rounded(values: Any, digits: int = DIGITS) -> Any:
     places = digits - 1 - np.floor(np.log10(size))  # after the point
     up, down = 10.0 ** np.clip(places, 0, 300), 10.0 ** np.clip(-places, 0, 300)
     near = np.round(np.where(known, array, 0.0) * up / down) * down / up
-    nested: np.ndarray = np.where(known, near.astype(object), None)
+    nested = np.asarray(near, object)
+    nested[~known] = None
     return nested.tolist()
 
 
