@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit.cli.numbers import COLOURS, heading_of, interval, number
-from bayesfit.result.summary import of_bins, summary
+from bayesfit.result.summary import of_bins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,8 +24,10 @@ SHOWN = 20  # of these, at most
 
 
 class Chosen(NamedTuple):
-    """Which bins are printed: their places, and what to say of the others, "" if all are."""
+    """Which bins are printed: the table of all, their places in it, and what to say of the others, "" if there are
+    none."""
 
+    rows: pd.DataFrame
     places: list[int]
     words: str = ""
 
@@ -33,17 +35,19 @@ class Chosen(NamedTuple):
 def chosen_bins(rows: pd.DataFrame, wanted: Wanted) -> Chosen:
     """The bins of one verdict, or all, sorted by a column; of very many only those that need attention, unless `every`
     bin is asked for."""
-    verdict, sort = wanted.verdict, wanted.sort
-    places = [place for place, own in enumerate(rows.verdict) if verdict in (None, own)]
+    verdict, sort, found = wanted.verdict, wanted.sort, rows.verdict.to_list()
+    places = [place for place, own in enumerate(found) if verdict in (None, own)]
     if sort is not None:
         values = rows[sort].to_numpy()
         places.sort(key=lambda place: (values[place] != values[place], values[place]))
     if wanted.every or verdict or sort or len(places) <= MANY:
-        return Chosen(places)
-    attention = [place for place in places if rows.verdict.iloc[place] != "ok"]
+        return Chosen(rows, places)
+    attention = [place for place in places if found[place] != "ok"]
     left = f"; {len(attention) - SHOWN} more are not ok" if len(attention) > SHOWN else ""
     ok = len(places) - len(attention)
-    return Chosen(attention[:SHOWN], f"{ok} bins that are ok are not listed{left}: `bayesfit show {wanted.path} --all`")
+    return Chosen(
+        rows, attention[:SHOWN], f"{ok} bins that are ok are not listed{left}: `bayesfit show {wanted.path} --all`"
+    )
 
 
 def bin_tables(
@@ -71,7 +75,7 @@ def _table(result: xr.DataTree, names: list[str], chosen: Chosen, title: str, wi
     from rich.table import Table
 
     shown = Table(title=title or None, title_justify="left", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    (axis, places), rows = _axis(result), summary(result)
+    (axis, places), rows = _axis(result), chosen.rows
     shown.add_column("bin", justify="right", no_wrap=True)
     shown.add_column(axis, justify="right", no_wrap=True)
     for name in names:

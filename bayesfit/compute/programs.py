@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -70,17 +69,9 @@ def pack(compiled: jax.stages.Compiled, made: PyTree) -> Kept | None:
         return None
 
 
-@lru_cache(maxsize=1)
-def _link_linear_algebra() -> None:
-    """Make JAX look up the addresses of LAPACK's routines, which it does when it lowers a call of one of them, but not
-    when it loads a program that calls them."""
-    jax.jit(jnp.linalg.cholesky).lower(jnp.eye(1))
-
-
 def load(program: Kept, arguments: tuple[PyTree, ...], device: jax.Device) -> jax.stages.Compiled | None:
     """A kept program, loaded on a device, for arguments of the shapes that it was compiled for; None if this version of
     JAX cannot do that."""
-    _link_linear_algebra()
     try:
         return _loaded(program, arguments, device)
     except Exception:  # as in `pack`
@@ -92,7 +83,9 @@ def _loaded(program: Kept, arguments: tuple[PyTree, ...], device: jax.Device) ->
     from jax._src.core import ShapedArray
     from jax._src.interpreters.pxla import UnloadedMeshExecutable
     from jax._src.stages import ArgInfo
+    from jaxlib.lapack import prepare_lapack_call
 
+    prepare_lapack_call("potrf_ffi", np.float64)  # as lowering does: JAX looks up the addresses of LAPACK's routines
     sharding = jax.sharding.SingleDeviceSharding(device)
     devices = sharding._internal_device_list
     options = get_compile_options(1, 1, device_assignment=np.array([[device.id]]))

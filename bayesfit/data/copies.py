@@ -35,6 +35,8 @@ def copies(datasets: Sequence[xr.Dataset]) -> dict[int, str]:
     datasets = oriented(datasets)
     labels, found = labels_of(datasets), dict[int, str]()
     for group in _same_bins_and_delays(datasets):
+        if len(group) == 1:
+            continue
         few = _few_bins([datasets[place] for place in group])
         noise = np.array([noise_of(data).ravel() for data in few])
         for one in np.flatnonzero(_suspect(noise))[::-1].tolist():

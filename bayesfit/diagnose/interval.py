@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,9 +20,23 @@ def central_interval(
     """Low end, median and high end of the draws along these axes. Draws that were not made (NaN) do not count; where
     none was made, all three are NaN."""
     outside = ENDS[0] if mass == MASS else 0.5 * (1.0 - mass)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
-        return np.nanquantile(draws, (outside, 0.5, 1.0 - outside), axis=axis)
+    ordered = np.sort(_along_the_last(np.asarray(draws), axis), axis=-1)  # NaN at the end
+    made = np.count_nonzero(~np.isnan(ordered), axis=-1)
+    found = np.full((3, *made.shape), np.nan)
+    for count in np.unique(made[made > 0]):
+        some = made == count
+        found[:, some] = quantiles_in_order(ordered[some][:, :count], (outside, 0.5, 1.0 - outside))
+    return found
+
+
+def _along_the_last(
+    draws: Float[np.ndarray, " ..."], axis: int | tuple[int, ...] | None
+) -> Float[np.ndarray, "... draw"]:
+    """The same draws, with these axes, by default all, as one at the end."""
+    axes = range(draws.ndim) if axis is None else np.atleast_1d(axis) % draws.ndim
+    others = [other for other in range(draws.ndim) if other not in axes]
+    ahead = np.moveaxis(draws, others, range(len(others)))
+    return ahead.reshape(*ahead.shape[: len(others)], -1)
 
 
 def quantiles_in_order(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from typing import Any
 
@@ -82,12 +81,17 @@ def reasons(result: xr.DataTree) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: -item[1])
 
 
-def rounded(values: Any, digits: int = DIGITS) -> list[Any]:
-    """Nested lists of numbers with so many digits, None where they are not finite."""
+def rounded(values: Any, digits: int = DIGITS) -> Any:
+    """Nested lists of numbers, or one number, with so many digits, None where they are not finite."""
     array = np.asarray(values, float)
-    if array.ndim > 1:
-        return [rounded(row, digits) for row in array]
-    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in array]
+    known = np.isfinite(array)
+    size = np.abs(np.where(known & (array != 0.0), array, 1.0))
+    places = digits - 1 - np.floor(np.log10(size))  # after the point
+    up, down = 10.0 ** np.clip(places, 0, 300), 10.0 ** np.clip(-places, 0, 300)
+    near = np.round(np.where(known, array, 0.0) * up / down) * down / up
+    nested = np.asarray(near, object)
+    nested[~known] = None
+    return nested.tolist()
 
 
 def _parameter(result: xr.DataTree, name: str) -> Json:
@@ -103,49 +107,55 @@ def _parameter(result: xr.DataTree, name: str) -> Json:
 
 def _bins(result: xr.DataTree, names: tuple[str, ...]) -> list[Json]:
     """Every bin: who it is, its verdict, its curves, its checks and some of its draws."""
-    checks, curve = result["diagnostics"].dataset, result["fit_curve"].dataset
-    data, g2 = result["constant_data"].dataset, result["observed_data"].g2.values
-    draws = {name: _thinned(result["posterior"].dataset[name]) for name in names}
-    found = []
-    for place in range(checks.sizes["q_bin"]):
-        own, band = data.isel(q_bin=place), curve.isel(q_bin=place)
-        one = checks.isel(q_bin=place)
-        found.append(
-            {
-                "bin": int(one.q_bin),
-                "q": _number(one.q),
-                "phi": _number(one.phi),
-                "angle": _number(one.angle) if "angle" in one.coords else None,
-                "verdict": str(one.verdict.item()),
-                "reason": str(one.reason.item()),
-                "g2": rounded(g2[place]),
-                "valid": own.valid.values.astype(int).tolist(),
-                "stated": rounded(own.g2_err),
-                **{name: rounded(band[name]) for name in ("mean", "lower", "upper", "sigma")},
-                "limits": list(_limits(own, g2[place], band)),
-                "known": _identified(one),
-                "checks": {name: _number(one[name]) for name in (*CHECKS, "error_ratio", "points") if name in one},
-                "draws": {name: rounded(array[place], DRAWS_DIGITS) for name, array in draws.items()},
-            }
-        )
-    return found
-
-
-def _limits(data: xr.Dataset, g2: np.ndarray, band: xr.Dataset) -> tuple[float, float]:
-    """The limits of the axis of a bin's curve."""
-    valid = data.valid.values
-    error = np.where(np.isfinite(band.sigma.values), band.sigma.values, data.g2_err.values)
-    edges = np.concatenate([band.lower.values[valid], band.upper.values[valid]])
-    return limits(edges, g2[valid], error[valid])
-
-
-def _identified(checks: xr.Dataset) -> Json:
-    """Whether the data determine each parameter."""
-    if "identified" not in checks:
-        return {}
-    return {
-        str(name): bool(known) for name, known in zip(checks.parameter.values, checks.identified.values, strict=True)
+    checks = result["diagnostics"].dataset
+    numbers = [name for name in (*CHECKS, "error_ratio", "points") if name in checks]
+    draws = {name: rounded(_thinned(result["posterior"].dataset[name]), DRAWS_DIGITS) for name in names}
+    columns = {
+        "bin": checks.q_bin.values.tolist(),
+        "q": rounded(checks.q),
+        "phi": rounded(checks.phi),
+        "angle": rounded(checks.angle) if "angle" in checks.coords else [None] * checks.sizes["q_bin"],
+        "verdict": checks.verdict.values.astype(str).tolist(),
+        "reason": checks.reason.values.astype(str).tolist(),
+        **_curves(result),
+        "known": _identified(checks),
+        "checks": _rows({name: rounded(checks[name]) for name in numbers}),
+        "draws": _rows(draws) if draws else [{}] * checks.sizes["q_bin"],
     }
+    return _rows(columns)
+
+
+def _rows(columns: dict[str, list[Any]]) -> list[Json]:
+    """What each bin has in these columns."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _curves(result: xr.DataTree) -> dict[str, list[Any]]:
+    """The data of every bin, its mean curve with the band, and the limits of its axis."""
+    data, g2 = result["constant_data"].dataset, result["observed_data"].g2.values
+    band = result["fit_curve"].dataset
+    curve = {name: band[name].values for name in ("mean", "lower", "upper", "sigma")}
+    valid, stated = data.valid.values.astype(bool), data.g2_err.values
+    error = np.where(np.isfinite(curve["sigma"]), curve["sigma"], stated)
+    each = zip(valid, curve["lower"], curve["upper"], g2, error, strict=True)
+    return {
+        "g2": rounded(g2),
+        "valid": valid.astype(int).tolist(),
+        "stated": rounded(stated),
+        **{name: rounded(values) for name, values in curve.items()},
+        "limits": [
+            list(limits(np.concatenate([low[own], high[own]]), points[own], sd[own]))
+            for own, low, high, points, sd in each
+        ],
+    }
+
+
+def _identified(checks: xr.Dataset) -> list[Json]:
+    """Whether the data determine each parameter of each bin."""
+    if "identified" not in checks:  # in a result of an older version
+        return [{}] * checks.sizes["q_bin"]
+    names = checks.parameter.values.astype(str).tolist()
+    return [dict(zip(names, known, strict=True)) for known in checks.identified.values.astype(bool).tolist()]
 
 
 def _thinned(array: xr.DataArray) -> np.ndarray:
@@ -155,18 +165,13 @@ def _thinned(array: xr.DataArray) -> np.ndarray:
     return values[:, :, np.unique(np.linspace(0, values.shape[2] - 1, each).astype(int))]
 
 
-def _number(value: Any) -> float | None:
-    number = float(value)
-    return float(f"{number:.{DIGITS}g}") if math.isfinite(number) else None
-
-
 def _common(result: xr.DataTree) -> list[Json]:
     """The parameters that bins have in common."""
     if "across" not in result:
         return []
     keep = ("parameter", "median", "low", "high", "units", "verdict", "reason")
     rows = common_rows(result)
-    return [{name: row[name] if isinstance(row[name], str) else _number(row[name]) for name in keep} for row in rows]
+    return [{name: row[name] if isinstance(row[name], str) else rounded(row[name]) for name in keep} for row in rows]
 
 
 def _laws(result: xr.DataTree) -> Json:
