@@ -167,7 +167,7 @@ def quick(posterior: Posterior, bin: Bin, key: Key[Array, ""]) -> PointEstimate:
     start = points[jnp.argmin(before)]
     z, chi2, converged = _solve(posterior, bin, optx.GaussNewton(QUICK_TOLERANCE, QUICK_TOLERANCE), QUICK_STEPS, start)
     better = chi2 <= jnp.min(before)
-    z, chi2 = jnp.where(better, z, start), jnp.minimum(chi2, jnp.min(before))
+    z, chi2 = jnp.where(better, z, start), jnp.where(better, chi2, jnp.min(before))  # chi2 may be NaN
     starts = jnp.concatenate([z[None], best_in_quantiles(points, before, STARTS - 1)])
     solution = Solution(z, *posterior.least_squares(z, bin), chi2, better & converged)
     return PointEstimate(solution, starts, prior_draws, prior_values)
