@@ -12,7 +12,6 @@ from bayesfit.sample.convergence import worst
 from bayesfit.sample.draws import Assessment, Schedule
 from bayesfit.sample.escalation import STEPS
 from bayesfit.sample.loop import Run
-from bayesfit.sample.scheduler import Scheduler
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +57,7 @@ def test_draws_that_were_enough_are_not_given_up_for_worse(hard, monkeypatch):
 
     monkeypatch.setattr(Assessment, "reaches", reaches)
     monkeypatch.setattr(Run, "kept", stuck)
-    monkeypatch.setattr(Scheduler, "steps", tuple(step._replace(transitions=500) for step in STEPS))
+    monkeypatch.setattr("bayesfit.sample.scheduler.STEPS", tuple(step._replace(transitions=500) for step in STEPS))
     high = bayesfit.fit(data, draws=500, target_ess=1000.0)
     assert len(sticking) > 2, "the first draws were what the target wants: make it higher"
     np.testing.assert_array_equal(high.posterior.rate.values, low.posterior.rate.values)
