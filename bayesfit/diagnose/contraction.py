@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from bayesfit.diagnose.interval import quantiles_in_order
+from bayesfit.compute.quantiles import quantiles_in_order
 
 QUANTILES = 65
 LEVELS = (np.arange(QUANTILES) + 0.5) / QUANTILES  # evenly spaced; at these the quantiles of priors are taken

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from jaxtyping import Float
 
 from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.quantiles import quantiles_in_order
 
 MASS = 0.95
 ENDS = (0.025, 0.975)
@@ -37,19 +36,6 @@ def _along_the_last(
     others = [other for other in range(draws.ndim) if other not in axes]
     ahead = np.moveaxis(draws, others, range(len(others)))
     return ahead.reshape(*ahead.shape[: len(others)], -1)
-
-
-def quantiles_in_order(
-    ordered: Float[np.ndarray, "... draw"], levels: Sequence[float] | Float[np.ndarray, " level"]
-) -> Float[np.ndarray, "level ..."]:
-    """The quantiles that `np.quantile` finds, bit for bit, of draws that are in ascending order (NaN at the end)."""
-    last = ordered.shape[-1] - 1
-    places = np.asarray(levels) * last
-    lower = np.floor(places).astype(int)
-    share = places - lower
-    low, high = ordered[..., lower], ordered[..., np.minimum(lower + 1, last)]
-    between = np.where(share < 0.5, low + (high - low) * share, high - (high - low) * (1.0 - share))
-    return np.moveaxis(np.where(np.isnan(ordered[..., -1:]), np.nan, between), -1, 0)
 
 
 def check_mass(mass: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bayesfit.diagnose.interval import quantiles_in_order
+from bayesfit.compute.quantiles import quantiles_in_order
 
 DEEP_VALLEY = 0.5  # density between two modes, with three standard errors on top, over that of the lower one
 LEAST_MODE = 0.03  # share of the draws

@@ -14,7 +14,8 @@ import xarray as xr
 from jaxtyping import Array, Float, Int
 
 from bayesfit.compute.devices import FEW, Batches, Spread, devices_for, named, stream, take
-from bayesfit.diagnose.interval import ENDS, quantiles_in_order
+from bayesfit.compute.quantiles import quantiles_in_order
+from bayesfit.diagnose.interval import ENDS
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior

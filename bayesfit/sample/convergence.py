@@ -11,14 +11,18 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import ndtri
+
+from bayesfit.compute.quantiles import quantiles_in_order
 
 AT_ONCE = 2**16  # numbers, so that arrays stay in the processor's cache
 
 Series = Float[np.ndarray, "*any chain draw"]
 Numbers = Float[np.ndarray, "*any"]
+Values = Shaped[np.ndarray, "*any place"]
+Order = Int[np.ndarray, "*any place"]
 
 
 def worst(x: Float[np.ndarray, "series chain draw"]) -> tuple[float, float, float]:
@@ -59,7 +63,7 @@ def ess_mean(x: Series) -> Numbers:
 
 def ess_tail(x: Series) -> Numbers:
     """The smaller effective sample size of the 5 % and the 95 % quantile."""
-    levels = np.quantile(x.reshape(*x.shape[:-2], -1), [0.05, 0.95], axis=-1)[..., None, None]
+    levels = quantiles_in_order(np.sort(x.reshape(*x.shape[:-2], -1), axis=-1), (0.05, 0.95))[..., None, None]
     ess = np.min(_ess(_split(x <= levels).astype(float)), axis=0)
     return np.where(np.isnan(x).any(axis=(-2, -1)), np.nan, ess)
 
@@ -75,14 +79,14 @@ class _Ordered(NamedTuple):
     `order`."""
 
     values: Float[np.ndarray, "*any place"]
-    order: Int[np.ndarray, "*any place"]
+    order: Order
     shape: tuple[int, ...]
 
     @classmethod
     def of(cls, x: Series) -> _Ordered:
         flat = x.reshape(*x.shape[:-2], -1)
         order = np.argsort(flat, axis=-1)
-        return cls(np.take_along_axis(flat, order, axis=-1), order, x.shape)
+        return cls(_picked(flat, order), order, x.shape)
 
     @property
     def folded(self) -> _Ordered:
@@ -91,16 +95,25 @@ class _Ordered(NamedTuple):
         median = np.mean(self.values[..., [(size - 1) // 2, size // 2]], axis=-1, keepdims=True)
         distance = np.abs(self.values - median)
         order = np.argsort(distance, axis=-1, kind="stable")
-        ordered = np.take_along_axis(distance, order, axis=-1)
-        return _Ordered(ordered, np.take_along_axis(self.order, order, axis=-1), self.shape)
+        return _Ordered(_picked(distance, order), _picked(self.order, order), self.shape)
 
     @property
     def normal_scores(self) -> Series:
         """Normal scores of the ranks over all chains (Blom's offsets); equal values share their mean rank."""
         scores = np.empty(self.values.shape)
-        np.put_along_axis(scores, self.order, _scores_in_order(self.values), axis=-1)
+        scores.reshape(-1)[self.order + _begins(self.order)] = _scores_in_order(self.values)
         scores[np.isnan(self.values[..., -1])] = np.nan  # which is sorted to the end
         return scores.reshape(self.shape)
+
+
+def _picked(values: Values, order: Order) -> Values:
+    """The values in this order along the last axis; twice as fast as `np.take_along_axis`."""
+    return values.reshape(-1).take(order + _begins(values))
+
+
+def _begins(values: Values) -> Int[np.ndarray, "*any 1"]:
+    """Where each series begins, if all are one after the other."""
+    return np.arange(0, values.size, values.shape[-1]).reshape(*values.shape[:-1], 1)
 
 
 def _rhat(halves: _Ordered, scores: Series) -> Numbers:
