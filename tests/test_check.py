@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from bayesfit.diagnose.advice import NOTHING, advise, advise_dataset
 from bayesfit.compute.quantiles import quantiles_in_order
+from bayesfit.diagnose.advice import NOTHING, advise, advise_dataset
 from bayesfit.diagnose.interval import ENDS
 from bayesfit.diagnose.predictive_checks import (
     CHECKS,

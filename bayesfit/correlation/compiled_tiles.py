@@ -6,8 +6,7 @@ import numpy as np
 
 from bayesfit.correlation.compiled import njit
 from bayesfit.correlation.compiled_lags import lag_products
-
-FRAMES = 8  # whose sums over a block are made at a time
+from bayesfit.correlation.compiled_runs import sum_runs
 
 
 @njit(nogil=True, cache=True)
@@ -42,26 +41,9 @@ def sum_frames(own: np.ndarray, total: np.ndarray) -> None:
 
 @njit(nogil=True, cache=True)
 def sum_tile(own: np.ndarray, edges: np.ndarray, block: np.ndarray, photons: np.ndarray) -> None:
-    """Add to `photons` (block, frame) what is in `own` (frame, place), from one of the `edges` (unsigned) to the next
-    one to the `block` of these places; of eight frames at a time, since such runs are short."""
-    done = own.shape[0] // FRAMES * FRAMES
-    for frame in range(0, done, FRAMES):
-        a, b, c, d = own[frame], own[frame + 1], own[frame + 2], own[frame + 3]
-        e, f, g, h = own[frame + 4], own[frame + 5], own[frame + 6], own[frame + 7]
-        for number in range(block.size):
-            of_a = of_b = of_c = of_d = of_e = of_f = of_g = of_h = own.dtype.type(0)
-            for place in range(edges[number], edges[number + 1]):
-                of_a += a[place]
-                of_b += b[place]
-                of_c += c[place]
-                of_d += d[place]
-                of_e += e[place]
-                of_f += f[place]
-                of_g += g[place]
-                of_h += h[place]
-            into = photons[block[number], frame : frame + FRAMES]
-            for each, own_sum in enumerate((of_a, of_b, of_c, of_d, of_e, of_f, of_g, of_h)):
-                into[each] += own_sum
+    """Add to `photons` (block, frame) what is in `own` (frame, place), from one of the `edges` to the next one to the
+    `block` of these places."""
+    done = sum_runs(own, edges, block, photons)
     for frame in range(done, own.shape[0]):
         for number in range(block.size):
             for place in range(edges[number], edges[number + 1]):
@@ -75,15 +57,6 @@ def add_rows(own: np.ndarray, block: np.ndarray, photons: np.ndarray) -> None:
         row, into = own[number], photons[block[number]]
         for frame in range(into.size):
             into[frame] += row[frame]
-
-
-@njit(nogil=True, cache=True)
-def over_blocks(products: np.ndarray, block: np.ndarray, found: np.ndarray, squares: np.ndarray) -> None:
-    """Add `products` (tau, place) of a tile, and their squares, to those of the `block` of each place, (block, tau)."""
-    for tau in range(products.shape[0]):
-        for place in range(block.size):
-            found[block[place], tau] += products[tau, place]
-            squares[block[place], tau] += products[tau, place] ** 2
 
 
 @njit(nogil=True, cache=True)
@@ -143,3 +116,49 @@ def pass_tile(own: np.ndarray, taken: int, single: int, last: np.ndarray, produc
             multiply_tile(own[: window + new], last[level], first, found)
         else:
             multiply_tile(wide[: window + new], last[level], first, found)
+
+
+@njit(nogil=True, cache=True)
+def take_tiles(
+    frames: np.ndarray,
+    places: np.ndarray,
+    runs: tuple[np.ndarray, np.ndarray, np.ndarray],
+    sums: tuple[np.ndarray, np.ndarray],
+    levels: tuple[int, int, np.ndarray, np.ndarray],
+) -> None:
+    """Take the pixels at these `places` of frames (frame, pixel) in, tile by tile.
+
+    `runs` are those of `dense_compiled.Runs`; `sums` are those over blocks (block, frame), in whose precision the first
+    levels are, and those over the frames (place,); and `levels` are how many frames were taken before, from which level
+    on all is in double precision, and `last` and `products`, as `pass_tile` has them, with an axis of tiles in front.
+    """
+    edges, block, first = runs
+    photons, by_pixel = sums
+    taken, single, last, products = levels
+    window, tile = last.shape[2], last.shape[3]
+    own = np.zeros((window + frames.shape[0], tile), photons.dtype)
+    new, total = own[window:], np.empty(tile, photons.dtype)
+    for number in range(last.shape[0]):
+        start = number * tile
+        size = min(tile, places.size - start)
+        gather_tile(frames, places[start : start + size], new)
+        new[:, size:] = 0
+        total[:] = 0
+        sum_frames(new, total)
+        by_pixel[start : start + size] = total[:size]
+        one, end = first[number], first[number + 1]
+        sum_tile(new, edges[one : end + 1] - start, block[one:end], photons)
+        pass_tile(own, taken, single, last[number], products[number])
+
+
+@njit(nogil=True, cache=True)
+def tiles_over_blocks(
+    products: np.ndarray, runs: tuple[np.ndarray, np.ndarray, np.ndarray], found: np.ndarray, squares: np.ndarray
+) -> None:
+    """Add `products` (tile, tau, place), and their squares, to those of the blocks of these `runs`, (block, tau)."""
+    edges, block, first = runs
+    for number in range(products.shape[0]):
+        one, end = first[number], first[number + 1]
+        own = edges[one : end + 1] - number * products.shape[2]
+        sum_tile(products[number], own, block[one:end], found)
+        sum_tile(products[number] ** 2, own, block[one:end], squares)

@@ -38,7 +38,7 @@ class Dense:
 
     def unusable(self, frames: Frames) -> Bool[np.ndarray, " frame"]:
         """The frames in which a pixel of some block holds no number of photons."""
-        return suspects(frames, self.blocks.places)
+        return suspects(frames, self.blocks.places, largest_of_each(frames))
 
     def fault(self, frame: Num[np.ndarray, " pixel"]) -> int:
         """The first used pixel of a frame that holds no number of photons."""
@@ -112,18 +112,25 @@ def no_photons(frames: Frames) -> Bool[np.ndarray, "frame pixel"]:
     return (frames < 0) | (frames == np.iinfo(frames.dtype).max)
 
 
-def suspects(frames: Frames, places: Int[np.ndarray, " used"]) -> Bool[np.ndarray, " frame"]:
-    """The frames in which some pixel of these places holds no number of photons."""
-    suspect = _may_hold_none(frames)
+def largest_of_each(frames: Frames) -> Num[np.ndarray, " frame"]:
+    """The largest value in each frame, of pixels used or not; NaN where a value is."""
+    return frames.max(axis=1)
+
+
+def suspects(
+    frames: Frames, places: Int[np.ndarray, " used"], largest: Num[np.ndarray, " frame"]
+) -> Bool[np.ndarray, " frame"]:
+    """The frames in which some pixel of these places holds no number of photons; `largest_of_each` is known."""
+    suspect = _may_hold_none(frames, largest)
     suspect[suspect] = no_photons(frames[suspect][:, places]).any(axis=1)
     return suspect
 
 
-def _may_hold_none(frames: Frames) -> Bool[np.ndarray, " frame"]:
-    """The frames in which some pixel, used or not, holds no number of photons, at the price of one look at each."""
+def _may_hold_none(frames: Frames, largest: Num[np.ndarray, " frame"]) -> Bool[np.ndarray, " frame"]:
+    """The frames in which some pixel, used or not, holds no number of photons."""
     if np.issubdtype(frames.dtype, np.floating):
-        return ~(np.isfinite(frames.sum(axis=1)) & (frames.min(axis=1) >= 0))
+        return ~(np.isfinite(largest) & (frames.min(axis=1) >= 0))
     if frames.dtype == bool:
         return np.zeros(len(frames), bool)
-    full = frames.max(axis=1) == np.iinfo(frames.dtype).max
+    full = largest == np.iinfo(frames.dtype).max
     return full if np.issubdtype(frames.dtype, np.unsignedinteger) else full | (frames.min(axis=1) < 0)

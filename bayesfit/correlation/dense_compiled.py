@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from bayesfit.correlation import compiled_tiles
 from bayesfit.correlation.blocks import Blocks
 from bayesfit.correlation.delays import own_delays
-from bayesfit.correlation.dense import Frames, no_photons, suspects
+from bayesfit.correlation.dense import Frames, largest_of_each, no_photons, suspects
 from bayesfit.correlation.lag_products import EXACT
 from bayesfit.correlation.states import Arrays
 
@@ -22,10 +22,30 @@ SINGLE = 6  # levels that may be in single precision
 PARTS, MOST = 4, 16  # parts of the tiles for each core, so that none waits long for another; and tiles of a part
 
 
+class Runs(NamedTuple):
+    """Pixels of one block that follow each other, in some tiles that do so: the `blocks` of the pixels; the `edges`
+    between such runs, of which one is wherever a tile ends; the place among `blocks` of the `block` of each; and the
+    numbers of the `first` run in each tile, and after the last one."""
+
+    blocks: Int[np.ndarray, " block"]
+    edges: Int[np.ndarray, " edge"]
+    block: Int[np.ndarray, " run"]
+    first: Int[np.ndarray, " tile"]
+
+    @classmethod
+    def of(cls, block: Int[np.ndarray, " pixel"]) -> Runs:
+        """Those of pixels of these blocks."""
+        tiles, change = np.arange(0, block.size, TILE), np.flatnonzero(block[1:] != block[:-1]) + 1
+        begin = np.union1d(tiles, change)
+        blocks, number = np.unique(block[begin], return_inverse=True)
+        edges = np.append(begin, block.size)
+        return cls(blocks, edges, number, np.append(np.searchsorted(begin, tiles), begin.size))
+
+
 class DenseCompiled:
     """Takes in frames (frame, pixel), as `dense.Dense` does, in tiles of pixels that follow each other on the detector:
     `places`, each of a `block`. `last` (tile, level, number, pixel) are the last frames of each level, and `products`
-    (tile, tau, pixel)."""
+    (tile, tau, pixel). `peak` is the largest value in frames that were looked at last, of pixels used or not."""
 
     squares: np.ndarray | None = None
 
@@ -33,19 +53,22 @@ class DenseCompiled:
         order, pixels = np.argsort(blocks.places, kind="stable"), blocks.places.size
         self.places, self.block = blocks.places[order], blocks.of_pixels[order]
         self.detector, self.blocks, self.per_level = blocks.detector, blocks.pixels.size, per_level
-        self.tiles = [slice(start, min(start + TILE, pixels)) for start in range(0, pixels, TILE)]
-        self.runs = [_runs(self.block[tile]) for tile in self.tiles]
-        cores, tiles = os.cpu_count() or 1, len(self.tiles)
-        together = int(np.clip(tiles // (PARTS * cores), 1, MOST))
+        self.cores, tiles = os.cpu_count() or 1, -(-pixels // TILE)
+        together = int(np.clip(tiles // (PARTS * self.cores), 1, MOST))
         self.parts = [range(start, min(start + together, tiles)) for start in range(0, tiles, together)]
-        self.pool = ThreadPoolExecutor(cores)
-        self.taken, self.largest = 0, 0.0
-        self.last = np.zeros((len(self.tiles), 0, 2 * per_level, TILE), np.float32)
-        self.products = np.zeros((len(self.tiles), 0, TILE))
+        self.runs = [Runs.of(self.block[self._span(part)]) for part in self.parts]
+        self.pool = ThreadPoolExecutor(self.cores)
+        self.taken, self.largest, self.peak = 0, 0.0, np.inf
+        self.last = np.zeros((tiles, 0, 2 * per_level, TILE), np.float32)
+        self.products = np.zeros((tiles, 0, TILE))
 
     def unusable(self, frames: Frames) -> Bool[np.ndarray, " frame"]:
         """The frames in which a pixel of some block holds no number of photons."""
-        return suspects(frames, self.places)
+        step = -(-len(frames) // self.cores) or 1
+        some = [frames[start : start + step] for start in range(0, len(frames), step)]
+        largest = np.concatenate(list(self.pool.map(largest_of_each, some)))
+        self.peak = float(largest.max())
+        return suspects(frames, self.places, largest)
 
     def fault(self, frame: Frames) -> int:
         """The first used pixel of a frame that holds no number of photons."""
@@ -62,9 +85,8 @@ class DenseCompiled:
         image, by_pixel = np.zeros(self.detector), np.zeros(self.places.size)
         photons = np.zeros((self.blocks, len(frames)))
         work = partial(self._take, frames, precision, by_pixel)
-        for part, by_block in zip(self.parts, self.pool.map(work, self.parts), strict=True):
-            for number, own in zip(part, by_block, strict=True):
-                compiled_tiles.add_rows(own, self.runs[number][0], photons)
+        for runs, by_block in zip(self.runs, self.pool.map(work, self.parts, self.runs), strict=True):
+            compiled_tiles.add_rows(by_block, runs.blocks, photons)
         image[self.places] = by_pixel
         self.taken += len(frames)
         return photons.T, image
@@ -72,8 +94,17 @@ class DenseCompiled:
     def finish(self) -> Float[np.ndarray, "block tau"]:
         """The products, when all frames have been taken in."""
         found, self.squares = np.zeros((2, self.blocks, self.products.shape[1]))
-        for tile, products in zip(self.tiles, self.products, strict=True):
-            compiled_tiles.over_blocks(products, self.block[tile], found, self.squares)
+        for runs, (own, squares) in zip(
+            self.runs, self.pool.map(self._over_blocks, self.parts, self.runs), strict=True
+        ):
+            found[runs.blocks] += own
+            self.squares[runs.blocks] += squares
+        return found
+
+    def _over_blocks(self, part: range, runs: Runs) -> Float[np.ndarray, "2 block tau"]:
+        """The products in some tiles, and their squares, summed over the blocks in these."""
+        found = np.zeros((2, runs.blocks.size, self.products.shape[1]))
+        compiled_tiles.tiles_over_blocks(self.products[part.start : part.stop], runs[1:], found[0], found[1])
         return found
 
     def state(self) -> Arrays:
@@ -97,33 +128,38 @@ class DenseCompiled:
 
     def _precision(self, frames: Frames) -> type:
         """Single, where all sums of products are whole numbers that it holds exactly."""
-        whole_numbers = not np.issubdtype(frames.dtype, np.floating)
-        largest = float(max(self.pool.map(partial(self._largest, frames), self.parts))) if whole_numbers else np.inf
+        largest = np.inf
+        if not np.issubdtype(frames.dtype, np.floating):
+            largest = self.peak
+            if not self._exact(largest, len(frames)):
+                largest = float(max(self.pool.map(partial(self._largest, frames), self.parts)))
         self.largest = max(self.largest, largest)
-        return np.float32 if self.largest**2 * len(frames) * 2.0 ** (SINGLE - 1) < EXACT else np.float64
+        return np.float32 if self._exact(self.largest, len(frames)) else np.float64
+
+    def _exact(self, largest: float, frames: int) -> bool:
+        """Whether single precision holds all sums of products of so many frames with such numbers of photons."""
+        return largest**2 * frames * 2.0 ** (SINGLE - 1) < EXACT
 
     def _largest(self, frames: Frames, part: range) -> Any:
         """The largest number of photons in a used pixel of these tiles."""
-        places = self.places[self.tiles[part.start].start : self.tiles[part.stop - 1].stop]
+        places = self.places[self._span(part)]
         return frames[:, places[0] : places[-1] + 1].max(axis=0)[places - places[0]].max()
 
-    def _take(self, frames: Frames, precision: type, by_pixel: np.ndarray, part: range) -> list[np.ndarray]:
+    def _take(
+        self, frames: Frames, precision: type, by_pixel: np.ndarray, part: range, runs: Runs
+    ) -> Float[np.ndarray, "block frame"]:
         """Take the pixels of some tiles in; puts their sums over the frames into `by_pixel`, and returns those over the
-        blocks of each tile (block, frame)."""
-        photons: list[np.ndarray] = []
-        window, kind = 2 * self.per_level, np.dtype(precision)
-        own = np.zeros((window + len(frames), TILE), kind)
-        for number in part:
-            tile, new, total = self.tiles[number], own[window:], np.zeros(TILE, kind)
-            new[:, tile.stop - tile.start :] = 0
-            compiled_tiles.gather_tile(frames, self.places[tile], new)
-            compiled_tiles.sum_frames(new, total)
-            blocks, edges, of_runs = self.runs[number]
-            photons.append(np.zeros((blocks.size, len(frames)), kind))
-            compiled_tiles.sum_tile(new, edges, of_runs, photons[-1])
-            by_pixel[tile] = total[: tile.stop - tile.start]
-            compiled_tiles.pass_tile(own, self.taken, SINGLE, self.last[number], self.products[number])
+        blocks in these tiles."""
+        span = self._span(part)
+        photons: np.ndarray = np.zeros((runs.blocks.size, len(frames)), precision)
+        last, products = (each[part.start : part.stop] for each in (self.last, self.products))
+        sums, levels = (photons, by_pixel[span]), (self.taken, SINGLE, last, products)
+        compiled_tiles.take_tiles(frames, self.places[span], runs[1:], sums, levels)
         return photons
+
+    def _span(self, part: range) -> slice:
+        """The places of the pixels in these tiles."""
+        return slice(part.start * TILE, min(part.stop * TILE, self.places.size))
 
 
 def _larger(array: np.ndarray, second: int, precision: np.dtype) -> np.ndarray:
@@ -131,12 +167,3 @@ def _larger(array: np.ndarray, second: int, precision: np.dtype) -> np.ndarray:
     found = np.zeros((len(array), second, *array.shape[2:]), precision)
     found[:, : array.shape[1]] = array
     return found
-
-
-def _runs(block: Int[np.ndarray, " pixel"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The blocks of the pixels of a tile; where pixels of the same block that follow each other begin, and the last
-    ones end; and the number of the block of each such run."""
-    inner = np.flatnonzero(block[1:] != block[:-1]) + 1
-    edges = np.concatenate([[0], inner, [block.size]]).astype(np.uint32)
-    blocks, number = np.unique(block[edges[:-1]], return_inverse=True)
-    return blocks, edges, number

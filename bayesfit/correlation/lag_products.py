@@ -58,6 +58,7 @@ def of_means(starts: Int[np.ndarray, " bin"] | None, first: int, window: int) ->
 
     def multiply(sums: Float[np.ndarray, "frame block"]) -> Float[np.ndarray, "4 block delay"]:
         found = np.zeros((4, sums.shape[1], window + 1 - first))
+        sums = sums[: window + len(np.trim_zeros(sums[window:, -1], "b"))]  # without what is not filled yet
         found[:2] = np.moveaxis(_with_frames(sums, first, window), 1, 2)
         if starts is not None and compiled.available:
             compiled.bin_products(sums, np.append(starts, sums.shape[1]), first, window, found[2:])
