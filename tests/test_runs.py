@@ -1,4 +1,4 @@
-"""Sums of neighbouring pixels by vector instructions: against the sums written out, in whole numbers, so to the last bit."""
+"""Sums of neighbouring pixels by vector instructions: against sums written out, in whole numbers, to the last bit."""
 
 import numpy as np
 import pytest
