@@ -1,8 +1,9 @@
 """Where the chains of a joint fit begin, and in which coordinates they move.
 
 Of many draws from the prior of what the bins have in common, those are taken whose values lie nearest to the bins' own
-least-squares fits. L-BFGS leads from each of them to the nearest mode. The curvature at the best mode gives the
-preconditioner.
+least-squares fits. L-BFGS leads from each of them to the nearest mode. If these modes are not one, more draws are
+tried: what the bins do not determine by themselves may send all the first ones astray. The curvature at the best mode
+gives the preconditioner.
 
 During this descent, scales that bins have in common (the scatter about a law, the spread of a distribution) are fixed
 at a tenth, and the deviations of the bins begin at their most likely values given such a scale and the bins' own fits.
@@ -38,6 +39,8 @@ DENSE = 300  # dimensions up to which the preconditioner is a full matrix
 HALVINGS = 8
 BOUND = 8.0  # coordinate of a fitted value that lies on the edge of its prior
 WORSE = 10.0  # nats: a chain whose mode is so far above the best one begins at the best one
+ONE_MODE = 1.0  # nats by which the potentials of modes differ that are taken for one
+MORE = 32  # draws that are tried if the first ones do not lead to one mode
 
 Vector = Float[np.ndarray, " param"]
 Vectors = Float[np.ndarray, "chain param"]
@@ -60,19 +63,36 @@ def find_start(joint: Joint, points: PointEstimate, hierarchical: bool, chains: 
     """One starting point for each chain, at the best modes found."""
     free = np.asarray(joint.vector({name: np.full(s, not is_scale(name), float) for name, s in joint.shapes.items()}))
     slope, sets = slopes(joint), _independent_sets(joint)
-    modes = [_descend(slope, start, free, sets) for start in _nearest(joint, points, chains, seed)]
-    potentials = np.array([slope(mode)[0] for mode in modes])
-    best = modes[int(np.argmin(np.where(np.isfinite(potentials), potentials, np.inf)))]
-    found, noise = np.array(modes), np.random.default_rng([seed, 1]).standard_normal((chains, best.size))
-    if not hierarchical:
-        near = np.where(np.isfinite(potentials), potentials, np.inf) < np.nanmin(potentials) + WORSE
-        found = np.where(near[:, None], found, best)
+    found, potentials = _modes(slope, _starts(joint, points, chains, seed), free, sets)
+    if not hierarchical and not np.ptp(potentials) < ONE_MODE:
+        others, theirs = _modes(slope, _starts(joint, points, MORE, seed, together=True), free, sets)
+        found, potentials = _best(np.concatenate([found, others]), np.concatenate([potentials, theirs]), chains)
+    best, noise = found[np.argmin(potentials)], np.random.default_rng([seed, 1]).standard_normal(found.shape)
     sd = bounded(_curvatures(slope, best, sets)) ** -0.5
     if hierarchical or best.size > DENSE:
         how = "modes given small scales, coordinates measured one by one" if hierarchical else "modes"
         return _about(slope, Preconditioner(best, sd), found, free * noise)._replace(how=how)
     preconditioner = Preconditioner(best, root(_hessian(slope, best, HESSIAN_STEP * sd)))
     return _about(slope, preconditioner, found, noise)._replace(turned=True, how="modes and their curvature")
+
+
+def _modes(
+    slope: Slope, starts: Vectors, free: Vector, sets: Float[np.ndarray, "set param"]
+) -> tuple[Vectors, Float[np.ndarray, " chain"]]:
+    """The mode that each start leads to, and the potential there, which is infinite where it is not finite."""
+    modes = np.array([_descend(slope, start, free, sets) for start in starts])
+    potentials = np.array([slope(mode)[0] for mode in modes])
+    return modes, np.where(np.isfinite(potentials), potentials, np.inf)
+
+
+def _best(
+    modes: Vectors, potentials: Float[np.ndarray, " chain"], chains: int
+) -> tuple[Vectors, Float[np.ndarray, " chain"]]:
+    """So many modes, from the best one to the worst one that counts."""
+    order = np.argsort(potentials, kind="stable")
+    counting = order[: max(1, np.sum(potentials < np.min(potentials) + WORSE))]
+    chosen = counting[np.linspace(0, counting.size - 1, chains).round().astype(int)]
+    return modes[chosen], potentials[chosen]
 
 
 def _about(slope: Slope, preconditioner: Preconditioner, modes: Vectors, noise: Vectors) -> Start:
@@ -121,17 +141,20 @@ def prior_draws(joint: Joint, keys: UInt32[Array, "draw 2"]) -> tuple[dict[str, 
     return jax.vmap(one)(keys)
 
 
-def _nearest(joint: Joint, points: PointEstimate, chains: int, seed: int) -> Vectors:
-    """The positions of the prior draws that are nearest to the bins' own fits, separately for each pooling."""
+def _starts(joint: Joint, points: PointEstimate, count: int, seed: int, *, together: bool = False) -> Vectors:
+    """The positions of so many prior draws that are nearest to the bins' own fits: separately for each pooling, or in
+    all poolings together."""
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(seed), PRIOR_DRAWS)))
     drawn, values = compiled(prior_draws, joint, keys)
+    distances = [_distance(np.asarray(values[own.parameter]), points, own.parameter) for own in joint.poolings]
+    if together:
+        distances = [np.sum(distances, axis=0)] * len(distances)
     start: dict[str, Any] = {}
-    for pooling in joint.poolings:
-        distance = _distance(np.asarray(values[pooling.parameter]), points, pooling.parameter)
-        best = np.argsort(distance, kind="stable")[:chains]
+    for pooling, distance in zip(joint.poolings, distances, strict=True):
+        best = np.argsort(distance, kind="stable")[:count]
         start |= {name: jnp.asarray(np.asarray(drawn[name])[best]) for name in joint.site_shapes((pooling,))}
     solution = {name: np.asarray(value) for name, value in points.solution.values.items()}
-    return np.asarray(compiled(_with_own, joint, start, solution, np.asarray(points.solution.chi2), np.ones(chains)))
+    return np.asarray(compiled(_with_own, joint, start, solution, np.asarray(points.solution.chi2), np.ones(count)))
 
 
 def _distance(values: Float[np.ndarray, "draw bin"], points: PointEstimate, name: str) -> Float[np.ndarray, " draw"]:
