@@ -36,6 +36,7 @@ from bayesfit.compute.workers import side_by_side
 Parts = list[PyTree]
 CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)
 TRACING = threading.RLock()
+WHOLE = threading.Lock()  # so that two threads make one program
 COMPILING, LOADING = ThreadPoolExecutor(8), ThreadPoolExecutor(256)
 
 
@@ -66,7 +67,9 @@ class Spread:
         programs, self.used = self.programs, time.monotonic()
         wanted = [(_signature(share), _device(share)) for share in shares]
         if any(one not in programs for one in wanted):
-            self._begin(_signature(shares[0]), shares, programs)
+            with TRACING:
+                if any(one not in programs for one in wanted):
+                    self._begin(_signature(shares[0]), shares, programs)
         return [programs[one] for one in wanted]
 
     def compiled(self, *share: PyTree) -> Callable[..., PyTree]:
@@ -173,7 +176,9 @@ def program_for(
         identity = f"{identity} {[jax.tree_util.keystr(path) for path, _ in found]}"
     device = jax.local_devices()[0]
     parts = [jax.device_put(np.array(leaf), device) for leaf in leaves]
-    program = _whole(function, structure, static, identity).compiled(*parts)
+    with WHOLE:
+        whole = _whole(function, structure, static, identity)
+    program = whole.compiled(*parts)
     return lambda *given: program(*(_placed(leaf, device) for leaf in jax.tree.leaves(given)))
 
 

@@ -219,5 +219,5 @@ def _walk(z: Array, keys: Array, steps: Array, tabled: Tabled, posterior: Poster
         return posterior.log_density(z, bin._replace(layout=table.layout(coordinates, bin.layout)))
 
     pool = None if kept is None else Pool(kept, lambda z: posterior.log_density(z, bin))
-    moved = jax.lax.map(lambda given: walked(density, given[0], given[1], steps, pool), (z, keys))
+    moved = jax.vmap(lambda z, key: walked(density, z, key, steps, pool))(z, keys)
     return moved, jax.vmap(jax.vmap(values))(moved)

@@ -58,10 +58,10 @@ class Table(NamedTuple):
         """The layout (tau, column) at a point, the same as another one but for what theory says."""
         numbers = jnp.stack(_terms((coordinates - self.centre) / self.scale)) @ self.coefficients
         log_variance, log_first, rest = jnp.split(jax.lax.optimization_barrier(numbers), [len(like), 2 * len(like)])
-        first = jnp.where(like[:, WEIGHTS] != 0.0, jnp.exp(log_first), 0.0)
-        columns = first[:, None], rest.reshape(len(like), -1) * first[:, None]
-        layout = like.at[:, VARIANCE].set(jnp.exp(log_variance)).at[:, LOG_WEIGHTS].set(log_first)
-        return jax.lax.optimization_barrier(layout.at[:, WEIGHTS:].set(jnp.concatenate(columns, axis=1)))
+        first = jnp.where(like[:, WEIGHTS] != 0.0, jnp.exp(log_first), 0.0)[:, None]
+        of_variance = like[:, :VARIANCE], jnp.exp(log_variance)[:, None], like[:, VARIANCE + 1 : LOG_WEIGHTS]
+        of_weights = log_first[:, None], like[:, LOG_WEIGHTS + 1 : WEIGHTS], first, rest.reshape(len(like), -1) * first
+        return jnp.concatenate([*of_variance, *of_weights], axis=1)
 
 
 def _terms(x: Any) -> list[Any]:
