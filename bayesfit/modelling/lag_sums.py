@@ -8,11 +8,13 @@ a sum is a product of rows of tables. Sums over frames are exact for the first f
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+
+if TYPE_CHECKING:  # a slow import, which a fit without counted photons does not need
+    from scipy.sparse import csr_array
 
 GRID = 90  # points of a table
 FINEST = 0.05  # lag in frames, the first point after 0
@@ -37,25 +39,29 @@ def extended(values: Float[np.ndarray, "point bin"]) -> Table:
 
 
 class Places(NamedTuple):
-    """Where lags lie: the point of the grid before each, and the share of the way to the next."""
+    """Where lags of this `shape` lie: the `matrix` that takes a table to its values there, linear between points."""
 
-    before: Int[np.ndarray, "*any"]
-    share: Weights
+    matrix: csr_array
+    shape: tuple[int, ...]
 
 
 def places_of(grid: Float[np.ndarray, " point"], lag: Float[np.ndarray, "*any"]) -> Places:
     """Places of lags of either sign."""
-    lag = np.abs(lag)
-    before = np.clip(np.searchsorted(grid, lag, side="right") - 1, 0, grid.size - 2)
-    share = (lag - grid[before]) / (grid[before + 1] - grid[before])
-    beyond = share > 1.0
-    return Places(np.where(beyond, grid.size - 1, before), np.where(beyond, 1.0, share)[..., None])
+    from scipy.sparse import csr_array
+
+    flat = np.abs(lag).reshape(-1)
+    before = np.clip(np.searchsorted(grid, flat, side="right") - 1, 0, grid.size - 2)
+    share = (flat - grid[before]) / (grid[before + 1] - grid[before])
+    beyond = share > 1.0  # there the last row of the table is the value
+    before, share = np.where(beyond, grid.size - 1, before), np.where(beyond, 1.0, share)
+    values, columns = np.stack([1.0 - share, share], axis=1), np.stack([before, before + 1], axis=1)
+    given = values.reshape(-1), columns.reshape(-1), 2 * np.arange(flat.size + 1)
+    return Places(csr_array(given, shape=(flat.size, grid.size + 1)), np.shape(lag))
 
 
 def at(table: Table, places: Places) -> Float[np.ndarray, "*any bin"]:
-    """The function, linear between points."""
-    low = table[places.before]
-    return low + places.share * (table[places.before + 1] - low)
+    """The function at these places."""
+    return (places.matrix @ table).reshape(*places.shape, -1)
 
 
 class LagSums:
@@ -65,7 +71,7 @@ class LagSums:
         self.frames = frames
         self.grid = lag_grid(frames)
         x, weights = _shifts(frames)
-        self._all = places_of(self.grid, x), 2.0 * (weights * self._counted(x))[:, None]
+        self._all = 2.0 * (weights * self._counted(x)) @ places_of(self.grid, x).matrix
         lag = self.grid[_some(self.grid)][:, None]
         self._between = _cubic(self.grid)
         outside = 2.0 * weights * self._counted(x + 0.5 * lag)  # shifts beyond 0 and -lag, by symmetry
@@ -73,7 +79,7 @@ class LagSums:
         between = 2.0 * lag * part_weights * self._counted(lag * (0.5 - part))
         first = np.concatenate([np.broadcast_to(x, outside.shape), lag * part], axis=1)
         second = np.concatenate([x + lag, lag * (1.0 - part)], axis=1)
-        self._convolved = places_of(self.grid, first), places_of(self.grid, second)
+        self._convolved = places_of(self.grid, np.stack([first, second]))
         self._convolved_weights = np.concatenate([outside, between], axis=1)[..., None]
 
     def _counted(self, shift: Weights) -> Weights:
@@ -81,14 +87,12 @@ class LagSums:
 
     def total(self, table: Table) -> Float[np.ndarray, " bin"]:
         """sum_s f(s)."""
-        places, weights = self._all
-        return np.sum(weights * at(table, places), axis=0)
+        return np.sum(self._all[:, None] * table, axis=0)
 
     def convolved(self, table: Table) -> Table:
         """sum_s f(s) f(s + d) as a function of d."""
-        first, second = self._convolved
-        product = at(table, first)
-        product *= at(table, second)
+        product, second = at(table, self._convolved)
+        product *= second
         product *= self._convolved_weights
         return extended(self._between @ product.sum(axis=1))
 
@@ -96,8 +100,7 @@ class LagSums:
         """The function averaged over a triangle of this half width, as two sums of so many frames see it."""
         if window <= 1:
             return table
-        later, earlier, triangle = _window(self.frames, window)
-        return extended(np.sum(triangle * (at(table, later) + at(table, earlier)), axis=1))
+        return extended(_averages(self.frames, window) @ table)
 
     def crossed(self, table: Table, lags: Float[np.ndarray, " tau"]) -> Float[np.ndarray, "tau tau bin"]:
         """sum_s f(s) f(s - j) f(s + k - j) f(s + k) for all pairs of lags j, k, from a coarse table of them. Longer
@@ -109,10 +112,10 @@ class LagSums:
         product *= weights
         coarse = np.empty((COARSE, COARSE, table.shape[1]))
         coarse[row, column] = coarse[column, row] = product.sum(axis=1)
-        nodes = np.log(_coarse_lags(self.frames))
-        before, share = places_of(nodes, np.log(np.clip(lags, 1.0, self.frames)))
-        rows = coarse[before] + share[..., None] * (coarse[before + 1] - coarse[before])
-        return rows[:, before] + share * (rows[:, before + 1] - rows[:, before])
+        places = places_of(np.log(_coarse_lags(self.frames)), np.log(np.clip(lags, 1.0, self.frames)))
+        rows = at(extended(coarse.reshape(COARSE, -1)), places).reshape(lags.size, COARSE, -1)
+        columns = at(extended(rows.swapaxes(0, 1).reshape(COARSE, -1)), places)
+        return columns.reshape(lags.size, lags.size, -1).swapaxes(0, 1)
 
 
 @lru_cache(maxsize=8)
@@ -122,11 +125,14 @@ def lag_sums(frames: float) -> LagSums:
 
 
 @lru_cache(maxsize=64)
-def _window(frames: float, window: float) -> tuple[Places, Places, Weights]:
-    """Where a triangle's points lie about every lag of the grid, and their weights."""
-    grid, (x, weights) = lag_grid(frames)[:, None], np.polynomial.legendre.leggauss(FEW)
+def _averages(frames: float, window: float) -> csr_array:
+    """The matrix that takes a table to its averages over a triangle about every lag of the grid."""
+    from scipy.sparse import eye_array, kron
+
+    grid, (x, weights) = lag_grid(frames), np.polynomial.legendre.leggauss(FEW)
     x, triangle = 0.5 * (1.0 + x), 0.25 * weights * (1.0 - x)
-    return places_of(grid[:, 0], grid + window * x), places_of(grid[:, 0], grid - window * x), triangle[:, None]
+    later, earlier = (places_of(grid, grid[:, None] + sign * window * x).matrix for sign in (1.0, -1.0))
+    return (kron(eye_array(grid.size), triangle[None]) @ (later + earlier)).tocsr()
 
 
 def _some(grid: Float[np.ndarray, " point"]) -> Int[np.ndarray, " some"]:
@@ -152,19 +158,19 @@ def _coarse_lags(frames: float) -> Float[np.ndarray, " coarse"]:
 def _cycles(frames: float) -> tuple[list[Places], Weights, tuple[np.ndarray, np.ndarray]]:
     """For each pair of coarse lags, the places of the four factors at the nodes of the sum, its weights, and the pair.
 
-    The nodes are denser at the four shifts where a factor has its kink."""
+    The nodes are denser at the four shifts where a factor has its kink. They lie on one side of the middle of these,
+    since the sum is the same on either."""
     row, column = np.triu_indices(COARSE)
     lags = _coarse_lags(frames)
     j, k = lags[row], lags[column]
     kinks = np.sort(np.stack([-k, np.zeros(j.size), j - k, j]), axis=0)
     x, x_weights = _shifts(frames, FEW)
     part, part_weights = _fractions(FEW)
-    shifts = [kinks[0][:, None] - x, kinks[-1][:, None] + x]
-    weights = [np.broadcast_to(x_weights, shifts[0].shape)] * 2
-    for low, high in pairwise(kinks):
-        width = (high - low)[:, None]
-        shifts += [low[:, None] + width * part, high[:, None] - width * part]
-        weights += [width * part_weights] * 2
+    first, second, third, _ = kinks[..., None]
+    shifts = [first - x, first + (second - first) * part, second - (second - first) * part]
+    shifts.append(second + (third - second) * part)
+    outer, inner = (np.broadcast_to(x_weights, shifts[0].shape), (second - first) * part_weights)
+    weights = [2.0 * each for each in (outer, inner, inner, (third - second) * part_weights)]
     shift = np.concatenate(shifts, axis=1)
     grid = lag_grid(frames)
     factors = [places_of(grid, shift - kink[:, None]) for kink in kinks]

@@ -17,7 +17,8 @@ normalisation by the mean intensity enters by the delta method. Sums over the sh
 
 but for one of the 4-cycles. Delays at which m frames are summed see gamma^2 averaged over a triangle of half width m.
 
-All is computed for many bins at once; functions of the lag are tables, see `lag_sums.py`.
+All is computed for many bins at once. Functions of the lag are tables, see `lag_sums.py`, side by side where all of
+them are needed at the same lags.
 
 K. Schaetzel, Quantum Opt. 2, 287 (1990); K. Schaetzel, M. Drewel & S. Stimac, J. Mod. Opt. 35, 711 (1988).
 """
@@ -25,13 +26,14 @@ K. Schaetzel, Quantum Opt. 2, 287 (1990); K. Schaetzel, M. Drewel & S. Stimac, J
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bayesfit.data.counting import Counting
-from bayesfit.modelling.lag_sums import LagSums, Table, at, extended, lag_sums, places_of
+from bayesfit.modelling.lag_sums import LagSums, Places, Table, at, extended, lag_sums, places_of
 
 OfPairs = Float[np.ndarray, "pair bin"]
 OfBins = Float[np.ndarray, " bin"]
@@ -50,17 +52,38 @@ def speckle_covariance(
     lags, sums, exact = counting.lags, lag_sums(counting.frames), extended(squared)
     crossed = sums.crossed(np.sqrt(exact), lags)
     decay, covariance = np.empty((lags.size, contrast.size)), np.empty((lags.size, lags.size, contrast.size))
-    windows, number = np.unique(counting.summed, return_inverse=True)
-    coarser = np.maximum.outer(number, number)
-    for place, window in enumerate(windows.tolist()):
-        level = Level(sums, sums.averaged(exact, window))
-        decay[number == place] = at(level.squared, places_of(sums.grid, lags[number == place]))
-        j, k = np.nonzero(np.triu(coarser == place))
-        pairs = Pairs(level, contrast, lags[j], lags[k], crossed[j, k])
+    for of_level in _pairs_of_lags(counting.frames, tuple(lags.tolist()), tuple(counting.summed.tolist())):
+        level, (j, k) = Level(sums, sums.averaged(exact, of_level.window)), of_level.pairs
+        decay[of_level.own] = at(level.squared, of_level.of_own)
+        pairs = Pairs(level, contrast, at(level.tables, of_level.of_pairs), crossed[j, k])
         covariance[j, k] = covariance[k, j] = pairs.covariance(counting.counts)
     products = np.maximum(np.maximum.outer(counting.frame_pairs, counting.frame_pairs), 1.0)[..., None]
     covariance /= products * counting.pixels * counting.repeats
     return (1.0 + contrast * decay).T, np.moveaxis(covariance, -1, 0)
+
+
+class PairsOfLags(NamedTuple):
+    """The lags of a level of the correlator, at which so many frames are summed, and the pairs of lags j, k whose
+    coarser one is of this level: where the lags lie, and where j, k, k - j and j + k do."""
+
+    window: float
+    own: Int[np.ndarray, " own"]
+    pairs: Int[np.ndarray, "2 pair"]
+    of_own: Places
+    of_pairs: Places
+
+
+@lru_cache(maxsize=16)
+def _pairs_of_lags(frames: float, lags: tuple[float, ...], summed: tuple[float, ...]) -> list[PairsOfLags]:
+    grid, lag = lag_sums(frames).grid, np.array(lags)
+    windows, number = np.unique(summed, return_inverse=True)
+    coarser, found = np.triu(np.maximum.outer(number, number) + 1) - 1, []
+    for place, window in enumerate(windows.tolist()):
+        own, pairs = np.flatnonzero(number == place), np.array(np.nonzero(coarser == place))
+        j, k = lag[pairs]
+        of_pairs = places_of(grid, np.stack([j, k, k - j, j + k]))
+        found.append(PairsOfLags(window, own, pairs, places_of(grid, lag[own]), of_pairs))
+    return found
 
 
 @dataclass(frozen=True)
@@ -71,37 +94,29 @@ class Level:
     squared: Table
 
     @cached_property
-    def field(self) -> Table:
-        """gamma."""
-        return np.sqrt(np.maximum(self.squared, 0.0))  # interpolation may round below 0
-
-    @cached_property
     def total(self) -> OfBins:
         """Sum of gamma^2 over all shifts."""
         return self.sums.total(self.squared)
 
     @cached_property
-    def of_squares(self) -> Table:
-        """A(d), see the module."""
-        return self.sums.convolved(self.squared)
-
-    @cached_property
-    def of_fields(self) -> Table:
-        """B(d), see the module."""
-        return self.sums.convolved(self.field)
+    def tables(self) -> Float[np.ndarray, "point 4*bin"]:
+        """gamma^2, gamma, A(d) and B(d) of all bins, see the module."""
+        field = np.sqrt(np.maximum(self.squared, 0.0))  # interpolation may round below 0
+        both = np.concatenate([self.squared, field], axis=1)
+        return np.concatenate([both, self.sums.convolved(both)], axis=1)
 
 
 class Pairs:
-    """Pairs of lags j and k of a level: what the moments are made of, (pair, bin), and the moments."""
+    """Pairs of lags j and k of a level: the tables at j, k, k - j and j + k, of which the moments are made, each
+    (pair, bin); and the moments."""
 
-    def __init__(self, level: Level, contrast: OfBins, j: OfPairs, k: OfPairs, crossed: OfPairs) -> None:
+    def __init__(
+        self, level: Level, contrast: OfBins, tables: Float[np.ndarray, "4 pair 4*bin"], crossed: OfPairs
+    ) -> None:
         self.level, self.contrast, self.crossed = level, contrast, crossed
-        first, second, apart, together = (places_of(level.sums.grid, lag) for lag in (j, k, k - j, j + k))
-        self.places = first, second
-        self.squared = [at(level.squared, places) for places in (first, second, apart, together)]
-        self.field = [at(level.field, places) for places in (first, second, apart, together)]
-        self.of_squares = [at(level.of_squares, places) for places in (apart, together)]
-        self.of_fields = [at(level.of_fields, places) for places in (first, second, apart, together)]
+        of_tables = np.moveaxis(tables.reshape(*tables.shape[:2], 4, -1), 2, 0)
+        self.squared, self.field, (*_, apart, together), self.of_fields = of_tables
+        self.of_squares = apart, together
 
     def covariance(self, counts: OfBins) -> OfPairs:
         """Covariance of normalised products, times the number of products and of pixels."""
