@@ -88,15 +88,20 @@ class Slots:
         self.chains, self.states = place(self.host, self.devices), place(states, self.devices)
         self.fresh[:] = fresh
 
-    def advance(self) -> tuple[Float[np.ndarray, "place round column"], Bool[np.ndarray, "place round"]]:
-        """Advance all chains by a chunk. Returns the output of each round, as columns of positions, statistics and
-        values, and whether the round has ended a transition."""
+    def advance(self) -> tuple[Float[np.ndarray, "transition column"], Int[np.ndarray, " place"]]:
+        """Advance all chains by a chunk. Returns the transitions that they have ended, chain by chain, as columns of
+        positions, statistics and values, and how many each chain has."""
         advanced = self.program(self.chains, self.states, place(self.fresh, self.devices))
         self.fresh[:] = False
         self.states = [state for state, _ in advanced]
         left = gather([transition for _, transition in advanced])
         columns = [getattr(left, name) for name in STATS] + [left.values[name] for name in self.values]
-        return np.concatenate([left.u, *(column[..., None] for column in columns)], axis=-1), left.made
+        made, size = left.made, left.u.shape[-1]
+        table = np.empty((np.count_nonzero(made), size + len(columns)))
+        table[:, :size] = left.u[made]
+        for number, column in enumerate(columns, size):
+            table[:, number] = column[made]
+        return table, made.sum(axis=1)
 
 
 class Scheduler:
@@ -156,12 +161,16 @@ class Scheduler:
 
     def advance(self) -> None:
         """Advance all chains by a chunk, and give each run the transitions that its chains have ended."""
-        table, made = self.slots.advance()
+        table, counts = self.slots.advance()
+        ends = np.cumsum(counts)
+        starts = ends - counts
         for run, places in zip(self.runs, self.slots.of, strict=True):
             if run is not None:
+                first = starts[places[0]]
+                own = table[first : ends[places[-1]]].copy()  # so that it keeps nothing of other runs
                 for tables, place in zip(run.tables, places, strict=True):
-                    tables.append(table[place][made[place]])
-                run.counts += made[places].sum(axis=1)
+                    tables.append(own[starts[place] - first : ends[place] - first])
+                run.counts += counts[places]
 
     def series(self, table: Table) -> Float[np.ndarray, "series chain draw"]:
         """The values of all inferred parameters."""
