@@ -13,7 +13,7 @@ from bayesfit.result import on_request as _on_request
 from bayesfit.result import predictions as _predictions
 from bayesfit.sample import importance_sampling as _importance
 from bayesfit.sample import least_squares as _point
-from bayesfit.sample import scheduler as _sample
+from bayesfit.sample import slots as _sample
 
 os.environ["COLUMNS"] = "200"  # what is printed does not depend on who runs the tests
 
@@ -34,7 +34,7 @@ def kept_programs(tmp_path_factory):
 def compiled_programs():
     """Give back each module's compiled programs: a process may map a limited number of pieces of memory."""
     yield
-    programs = _point._quick, _point._careful, _importance.first_stages, _importance.evaluations, _sample._advancing
+    programs = _point._quick, _point._careful, _importance.first_stages, _importance.evaluations, _sample.advancing
     for cached in (*programs, _predictions._program, _on_request._program):
         cached.cache_clear()
     jax.clear_caches()

@@ -33,6 +33,7 @@ from bayesfit.result import predictions as _predictions
 from bayesfit.sample import importance_sampling as _importance
 from bayesfit.sample import least_squares as _point
 from bayesfit.sample import scheduler as _sample
+from bayesfit.sample import slots as _slots
 
 CURVE_CELLS, NOISE_CELLS, TAIL_CELLS = 96, 24, 16
 FLAT_PRIORS = {"contrast": "TruncatedNormal(0, 0.2, low=0)", "baseline": "Normal(1, 0.1)", "rate": "LogUniform(2, 200)"}
@@ -210,7 +211,7 @@ def forget_programs():
         _point._careful,
         _importance.first_stages,
         _importance.evaluations,
-        _sample._advancing,
+        _slots.advancing,
         _predictions._program,
     ):
         cached.cache_clear()

@@ -50,6 +50,12 @@ class Run:
         self.thin, self.counts = 1, np.zeros(chains, int)
         self.tables = [[np.zeros((0, columns))] for _ in range(chains)]
 
+    def add(self, tables: Sequence[Float[np.ndarray, "transition column"]]) -> None:
+        """Add what each chain has drawn in a chunk."""
+        for chain, table in zip(self.tables, tables, strict=True):
+            chain.append(table)
+        self.counts += [len(table) for table in tables]
+
     @property
     def made(self) -> int:
         """The number of transitions that every chain has made."""

@@ -12,34 +12,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int, PyTree
+from jaxtyping import Float, Int
 
-from bayesfit.compute.devices import Spread, devices_for, gather, named, place, take
+from bayesfit.compute.devices import devices_for, gather, take
 from bayesfit.compute.hardware import lanes_per_device
 from bayesfit.compute.work import Progress, Report, Stop
-from bayesfit.sample.chains import Chain, advance, blank_states
+from bayesfit.sample.chains import Chain
 from bayesfit.sample.draws import STATS, Arrays, Draws, Schedule
 from bayesfit.sample.escalation import FIRST, IMPORTANCE_SAMPLED, SOON_LEFT, STEPS
 from bayesfit.sample.loop import Run, Table, sample_until_reached, statistics
 from bayesfit.sample.modes import profiled
+from bayesfit.sample.slots import Slots, slots_per_device
 from bayesfit.sample.snapshots import as_part, numbered, of_draws, of_run, of_tree, part_of, put_draws, put_run, tree_of
 from bayesfit.sample.starts import Estimate, readapt
-from bayesfit.sample.target import BinTargets, Target
-
-
-@lru_cache(maxsize=32)
-def _advancing(target: Target) -> Spread:
-    """The program that advances chains."""
-    return Spread(partial(advance, target), named("advance", target.identity))
-
-
-def slots_per_device(chains: int) -> int:
-    """How many bins run side by side on one device."""
-    return lanes_per_device() // chains
+from bayesfit.sample.target import BinTargets
 
 
 def start_compiling(bins: BinTargets, estimates: Estimate, schedule: Schedule) -> None:
@@ -53,55 +42,6 @@ def sample_bins(bins: BinTargets, estimates: Estimate, schedule: Schedule, repor
     scheduler = Scheduler(bins, estimates, schedule)
     sample_until_reached(scheduler, report, stop)
     return scheduler.draws
-
-
-class Slots:
-    """The places of chains on the devices. `host` holds the inputs of the chain in each place, and `fresh` says whether
-    that chain is to begin at its start; `chains` and `states` lie on the devices. `of` (slot, chain) are the places of
-    each slot's chains."""
-
-    def __init__(self, target: Target, blank: Chain, devices: int, chains: int) -> None:
-        per_device = slots_per_device(chains)
-        corner = np.arange(devices)[:, None] * lanes_per_device() + np.arange(per_device) * chains
-        self.of: Int[np.ndarray, "slot chain"] = corner.reshape(-1, 1) + np.arange(chains)
-        program = _advancing(target)
-        self.program, self.devices, self.host = program, devices, blank
-        self.fresh = np.zeros(devices * lanes_per_device(), bool)
-        self.chains, self.states = place(blank, devices), place(blank_states(target, blank), devices)
-        arguments = self.chains, self.states, place(self.fresh, devices)
-        _, left = program.start(*arguments).shapes(*arguments)
-        self.values = tuple(left.values)
-
-    def put(self, slot: int, chains: Chain) -> None:
-        """Put these chains into a slot, at their starts."""
-        for whole, part in zip(jax.tree.leaves(self.host), jax.tree.leaves(chains), strict=True):
-            whole[self.of[slot]] = part
-        self.fresh[self.of[slot]] = True
-
-    def send(self) -> None:
-        """Send chains that were put into slots to the devices."""
-        if self.fresh.any():
-            self.chains = place(self.host, self.devices)
-
-    def resume(self, states: PyTree, fresh: Bool[np.ndarray, " place"]) -> None:
-        """Go on with these states of the chains that were put into slots; those that are `fresh` begin."""
-        self.chains, self.states = place(self.host, self.devices), place(states, self.devices)
-        self.fresh[:] = fresh
-
-    def advance(self) -> tuple[Float[np.ndarray, "transition column"], Int[np.ndarray, " place"]]:
-        """Advance all chains by a chunk. Returns the transitions that they have ended, chain by chain, as columns of
-        positions, statistics and values, and how many each chain has."""
-        advanced = self.program(self.chains, self.states, place(self.fresh, self.devices))
-        self.fresh[:] = False
-        self.states = [state for state, _ in advanced]
-        left = gather([transition for _, transition in advanced])
-        columns = [getattr(left, name) for name in STATS] + [left.values[name] for name in self.values]
-        made, size = left.made, left.u.shape[-1]
-        table = np.empty((np.count_nonzero(made), size + len(columns)))
-        table[:, :size] = left.u[made]
-        for number, column in enumerate(columns, size):
-            table[:, number] = column[made]
-        return table, made.sum(axis=1)
 
 
 class Scheduler:
@@ -161,16 +101,10 @@ class Scheduler:
 
     def advance(self) -> None:
         """Advance all chains by a chunk, and give each run the transitions that its chains have ended."""
-        table, counts = self.slots.advance()
-        ends = np.cumsum(counts)
-        starts = ends - counts
+        left = self.slots.advance()
         for run, places in zip(self.runs, self.slots.of, strict=True):
             if run is not None:
-                first = starts[places[0]]
-                own = table[first : ends[places[-1]]].copy()  # so that it keeps nothing of other runs
-                for tables, place in zip(run.tables, places, strict=True):
-                    tables.append(own[starts[place] - first : ends[place] - first])
-                run.counts += counts[places]
+                run.add(left.of_chains(places))
 
     def series(self, table: Table) -> Float[np.ndarray, "series chain draw"]:
         """The values of all inferred parameters."""
