@@ -77,8 +77,8 @@ class Slots:
 
 
 class Left(NamedTuple):
-    """The transitions that chains have ended in a chunk, one chain after the other: columns of positions, statistics and
-    values; and where those of the chain in each place end."""
+    """The transitions that chains have ended in a chunk, one chain after the other: columns of positions, statistics
+    and values; and where those of the chain in each place end."""
 
     table: Float[np.ndarray, "transition column"]
     ends: Int[np.ndarray, " place"]
