@@ -7,6 +7,7 @@ import numpy as np
 from bayesfit.compute.hdf5 import Reader
 
 Numbers = dict[str, Any]
+DARK = 1e-12  # photons per pixel and frame of a bin that saw none
 
 
 class Maps(NamedTuple):
@@ -41,10 +42,12 @@ def numbers_of(reader: Reader, bins: int, maps: Maps, mapping: np.ndarray | None
     static = reader.array(static_map) if static_map and reader.has(static_map) else np.zeros(roi.shape, int)
     static = static if static.shape == roi.shape else np.zeros(roi.shape, int)
     found = np.array([_of_bin(photons[roi == label], static[roi == label]) for label in labels])
-    if not np.all(np.isfinite(found) & (found > 0)):
-        dark = int(np.flatnonzero(~(found > 0).all(axis=1))[0])
-        return {}, f"photon pairs cannot be counted: {image} holds no photons in bin {dark}"
-    return {"counts": found[:, 0], "pixels": found[:, 1]}, ""
+    bright = np.all(np.isfinite(found) & (found > 0), axis=1)
+    if not bright.any():
+        return {}, f"photon pairs cannot be counted: {image} holds no photons in any bin"
+    counts, pixels = np.where(bright[:, None], found, (DARK, 1.0)).T
+    dark = ", ".join(map(str, np.flatnonzero(~bright)))
+    return {"counts": counts, "pixels": pixels}, f"{image} holds no photons in bin {dark}" if dark else ""
 
 
 def labels_of(roi: np.ndarray, bins: int, mapping: np.ndarray | None) -> np.ndarray | None:

@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
-from bayesfit.compute.hdf5 import Reader, missing_in, opened
+from bayesfit.compute.hdf5 import Reader, missing_in, opened, seconds
 from bayesfit.compute.q_units import per_angstrom
 from bayesfit.pipelines._counting import Maps, numbers_of
 from bayesfit.pipelines._covariance import covariance_of
@@ -54,7 +54,7 @@ def read(path: Path) -> xr.Dataset:
 
 
 def _current(reader: Reader) -> tuple[Arrays, list[str]]:
-    frame_time = reader.positive("entry/instrument/detector_1/frame_time")
+    frame_time = seconds(reader, "entry/instrument/detector_1/frame_time")
     stride = reader.positive("xpcs/multitau/config/stride_frame", default=1.0)
     average = reader.positive("xpcs/multitau/config/avg_frame", default=1.0)
     frame = frame_time * stride * average

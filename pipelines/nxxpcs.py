@@ -14,8 +14,9 @@ import numpy as np
 import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
-from bayesfit.compute.hdf5 import Reader, missing_in, opened, text
+from bayesfit.compute.hdf5 import Reader, missing_in, opened, seconds, text
 from bayesfit.compute.q_units import per_angstrom
+from bayesfit.compute.time_units import seconds_in
 from bayesfit.pipelines._counting import Maps, numbers_of
 from bayesfit.pipelines._quantities import relaxation
 
@@ -23,12 +24,6 @@ NEEDED = ("entry/data/g2", "entry/data/g2_derr", "entry/data/delay_difference")
 FRAME_TIMES = ("entry/instrument/detector/frame_time", "entry/instrument/detector_1/frame_time")
 FLAGS = {"0": 0, "0.0": 0, "false": 0, "1": 1, "1.0": 1, "true": 1}
 FRAMES = {"", "1", "count", "counts", "frame", "frames", "dimensionless", "nx_count"}
-SECONDS = {
-    1.0: {"s", "sec", "second", "seconds"},
-    1e-3: {"ms", "msec", "millisecond", "milliseconds"},
-    1e-6: {"us", "µs", "μs", "usec", "microsecond", "microseconds"},
-    1e-9: {"ns", "nsec", "nanosecond", "nanoseconds"},
-}
 
 
 def recognise(path: Path) -> str | None:
@@ -79,9 +74,8 @@ def _delays(reader: Reader) -> tuple[np.ndarray, str]:
     """Delays in s, and their unit in the file; delays in frames are multiplied by the detector's frame time."""
     delays = reader.vector(NEEDED[2])
     units = text(reader.file[NEEDED[2]].attrs.get("units")).strip().lower()
-    for seconds, names in SECONDS.items():
-        if units in names:
-            return delays * seconds, units
+    if (factor := seconds_in(units)) is not None:
+        return delays * factor, units
     if units not in FRAMES:
         raise InputError(
             f"unknown unit {units!r}", file=reader.path, field=NEEDED[2], remedy="Expected frames, s, ms, us or ns"
@@ -94,7 +88,7 @@ def _delays(reader: Reader) -> tuple[np.ndarray, str]:
             field=NEEDED[2],
             remedy=f"Add {FRAME_TIMES[0]}",
         )
-    frame_time = reader.positive(found[0])
+    frame_time = seconds(reader, found[0])
     return delays * frame_time, f"frames of {frame_time:.6g} s"
 
 

@@ -53,6 +53,13 @@ LEFT_OUT = {
     "NaN": LeftOut(changed((7, 10, 10), np.nan, float), FIRST, slice(7, 8)),
     "infinite": LeftOut(changed((7, 10, 10), np.inf, np.float32), FIRST, slice(7, 8)),
     "a pixel of NaN": LeftOut(changed((slice(None), 10, 10), np.nan, float), "1 pixels", pixel=(10, 10)),
+    "masked": LeftOut(np.ma.masked_equal(changed((7, 10, 10), 3000), 3000), FIRST, slice(7, 8)),
+    "masked floats": LeftOut(np.ma.masked_equal(changed((7, 10, 10), 3000.0, float), 3000.0), FIRST, slice(7, 8)),
+    "masked, one by one": LeftOut(
+        list(np.ma.masked_equal(changed((7, 10, 10), 3000), 3000)), "1 of 333 frames", slice(7, 8)
+    ),
+    "half precision": LeftOut(changed((7, 10, 10), np.nan, np.float16), FIRST, slice(7, 8)),
+    "saturated at first": LeftOut(changed(slice(64), FULL), "64 of 333", slice(64)),
     "frames of NaN": LeftOut(changed(slice(7, 11), np.nan, float), "4 of 333", slice(7, 11)),
 }
 
@@ -101,6 +108,7 @@ REFUSED = {  # frames, other arguments, and a part of the one line
     "all masked": (DARK, {"frame_mask": np.zeros(FRAMES)}, "only 0 of 333 can be used"),
     "a short frame_mask": (DARK, {"frame_mask": np.ones(7)}, "frame_mask: has shape (7,)"),
     "a frame_mask of an iterable": (iter(DARK), {"frame_mask": np.ones(7)}, "frame_mask: has 7 entries"),
+    "a long frame_mask of an iterable": (iter(DARK), {"frame_mask": np.ones(400)}, "frame_mask: has 400 entries"),
     "a mask of NaN": (DARK, {"pixel_mask": np.full(SHAPE, np.nan)}, "mask: expected True or False"),
     "a mask of another detector": (DARK, {"pixel_mask": np.ones((3, 3))}, "pixel_mask: has shape (3, 3)"),
     "a mask without a pixel": (DARK, {"pixel_mask": np.zeros(SHAPE)}, "pixel_mask: it leaves no pixel"),

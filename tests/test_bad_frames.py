@@ -3,7 +3,7 @@
 import h5py
 import numpy as np
 import pytest
-from bad_frames import DARK, LEFT_OUT, REFUSED, REFUSED_FILES, words
+from bad_frames import DARK, LEFT_OUT, REFUSED, REFUSED_FILES, hdf5, words
 from in_process import bayesfit as cli
 from raw_frames import BINS, FRAMES, SHAPE, imm
 
@@ -96,11 +96,75 @@ def test_frames_that_were_never_written_are_missing(tmp_path, width):
     same(found, correlated(wanted, frame_mask=written))
 
 
+def test_what_a_file_states_of_its_frames_is_heeded(tmp_path):
+    frames, detector = DARK.astype(np.uint32), "entry/instrument/detector"
+    frames[7, 10, 10], frames[:, 3, 5] = 70000, 9
+    bad = np.zeros(SHAPE, np.uint32)
+    bad[3, 5] = 8
+    with h5py.File(tmp_path / "raw.h5", "w") as file:
+        file["entry/data/data"], file[f"{detector}/frame_time"] = frames, 5.0
+        file[f"{detector}/frame_time"].attrs["units"] = "ms"
+        file[f"{detector}/detectorSpecific/saturation_value"] = 65535
+        file[f"{detector}/detectorSpecific/pixel_mask"] = bad
+    found = correlated(tmp_path / "raw.h5", frame_time=None)
+    assert "1 of 333 frames were left out: some pixel is saturated or no number, first in frame 7" in found.notes
+    same(found, correlated(DARK, frame_mask=np.arange(FRAMES) != 7, pixel_mask=bad == 0))
+    assert found.tau[0] == pytest.approx(0.005)
+    with h5py.File(tmp_path / "raw.h5", "a") as file:
+        file[f"{detector}/frame_time"].attrs["units"] = "fortnights"
+    assert "unknown unit 'fortnights'" in refusal(tmp_path / "raw.h5", frame_time=None)
+
+
+def test_parts_of_a_series_come_in_order_and_none_may_be_missing(tmp_path):
+    with h5py.File(tmp_path / "raw.h5", "w") as file:
+        for number in range(11):
+            file[f"entry/data/data_{number}"] = DARK[30 * number : 30 * (number + 1)]
+    same(correlated(tmp_path / "raw.h5"), correlated(DARK[:330]))
+    with h5py.File(tmp_path / "raw.h5", "a") as file:
+        del file["entry/data/data_4"]
+    assert "part 4 of the series of frames is missing" in refusal(tmp_path / "raw.h5")
+
+
+def test_nothing_that_is_read_is_written_over(tmp_path):
+    np.save(tmp_path / "raw.npy", DARK)
+    save_partition(BINS, tmp_path / "qmap.hdf")
+    for name in ("raw.npy", "qmap.hdf"):
+        before = (tmp_path / name).read_bytes()
+        given = tmp_path / "raw.npy", tmp_path / "qmap.hdf", "-o", tmp_path / name, "--frame-time", "1"
+        said = cli("correlate", *given, *(["--fresh", "--two-time"] if name == "raw.npy" else []))
+        assert (said.code, "would overwrite its own input" in said.complaints) == (2, True)
+        assert (tmp_path / name).read_bytes() == before
+
+
+def test_two_files_whose_curves_would_have_one_name_are_refused(tmp_path):
+    save_partition(BINS, tmp_path / "qmap.hdf")
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        hdf5()(tmp_path / folder / "raw.h5")
+    files = tmp_path / "a" / "raw.h5", tmp_path / "b" / "raw.h5"
+    said = cli("run", *files, "--qmap", tmp_path / "qmap.hdf", "-o", tmp_path / "results")
+    assert said.code == 1
+    assert "would be correlated into" in said.complaints
+    assert not list((tmp_path / "results").glob("*"))
+
+
 def test_a_bin_without_usable_pixels_harms_no_other():
     found = correlated(DARK, pixel_mask=BINS.dynamic.roi_map != 2)
     expected = correlated(DARK)
     np.testing.assert_array_equal(found.g2[[0, 2]], expected.g2[[0, 2]])
     assert not found.valid[1].any()
+    assert "no pixel is left of bin 1" in found.notes
+
+
+def test_a_dark_bin_takes_the_numbers_of_no_other_from_a_file(tmp_path):
+    np.save(tmp_path / "raw.npy", DARK * (BINS.dynamic.roi_map != 2))
+    save_partition(BINS, tmp_path / "qmap.hdf")
+    given = tmp_path / "raw.npy", tmp_path / "qmap.hdf", "-o", tmp_path / "found.hdf", "--frame-time", "1"
+    assert cli("correlate", *given).code == 0
+    found = bayesfit.read(tmp_path / "found.hdf")
+    np.testing.assert_allclose(found.counts[[0, 2]], correlated(DARK).counts[[0, 2]], rtol=1e-6)
+    assert found.counts[1] < 1e-9
+    assert "holds no photons in bin 1" in found.notes
 
 
 def test_q_maps_that_contradict_themselves_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from bayesfit.correlation.frame_files import read_frames
 from bayesfit.correlation.multitau import Correlated, Masks, Settings, multitau
 from bayesfit.correlation.two_time import of_delays, two_time, usable_delays
 from bayesfit.geometry.qmap_files import read_partition
+from bayesfit.result.files import refuse_own_input
 
 
 class Request(NamedTuple):
@@ -58,6 +60,8 @@ def correlate_file(request: Request, output: Path, report: Report, fresh: bool =
         InputError: a file cannot be used, or the result cannot be written. SettingsError: a setting is impossible, or
             what was begun before was of something else. KeyboardInterrupt: the user asked to stop.
     """
+    for given in (request.frames, request.qmap):
+        refuse_own_input(output, given)
     partition = read_partition(request.qmap)
     frames = read_frames(request.frames, partition.mask.shape, request.dataset)
     seconds, parts = frame_time_of(request.frame_time, frames), request.parts()
@@ -85,6 +89,9 @@ def slice_path(output: Path, number: int) -> Path:
 
 def _save_slices(slices: list[Correlated], output: Path, seconds: float, made_of: str) -> None:
     """Each slice at its own delays in the layout of APS 8-ID, and then all of them as one."""
+    for old in output.parent.glob(f"{glob.escape(output.stem)}_age_*{output.suffix}"):
+        if old.stem.rpartition("_")[2].isdigit():
+            old.unlink()  # of other slices
     for number, (found, own) in enumerate(zip(slices, usable_delays(slices), strict=True)):
         save_correlated(of_delays(found, own), slice_path(output, number), seconds)
     save_two_time(of_slices(slices, seconds).assign_attrs(made_of=made_of), output)

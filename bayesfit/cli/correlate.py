@@ -65,9 +65,25 @@ def correlated_files(files: list[Path], qmap: Path, folder: Path, fresh: bool) -
 
     check_folder(folder)
     made = [made_folder(folder) / f"{file.stem}_g2.hdf" for file in found_files(files)]
+    _refuse_same(files, made)
     for file, output in zip(found_files(files), made, strict=True):
         _correlate(Request(file, qmap), output, fresh)
     return made
+
+
+def _refuse_same(files: list[Path], made: list[Path]) -> None:
+    """Refuse files whose curves would have one name.
+
+    Raises:
+        InputError: names two of them.
+    """
+    from bayesfit.compute.errors import InputError
+
+    first: dict[Path, Path] = {}
+    for file, output in zip(found_files(files), made, strict=True):
+        if (other := first.setdefault(output, file)) != file:
+            problem = f"would be correlated into {output}, as {other} is"
+            raise InputError(problem, file=file, remedy="Run them into different folders with -o")
 
 
 def _correlate(request: Request, output: Path, fresh: bool) -> None:

@@ -15,6 +15,7 @@ from jaxtyping import Float, Num
 
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.memory import COPIES, memory
+from bayesfit.compute.time_units import seconds_in
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 HEAP = b"GCOL\x01\0\0\0"  # where strings of any length are kept
@@ -208,6 +209,19 @@ class Reader:
         if found.size > MOST_STRINGS:
             raise InputError(f"holds {found.size} strings, expected a few", file=self.path, field=name)
         return [_decoded(value) for value in np.ravel(found[()])]
+
+
+def seconds(reader: Reader, name: str) -> float:
+    """A time above zero, in seconds unless its attribute `units` says otherwise.
+
+    Raises:
+        InputError: it is none, or the unit is not known.
+    """
+    value, unit = reader.positive(name), text(reader.file[name].attrs.get("units"))
+    factor = seconds_in(unit) if unit.strip() else 1.0
+    if factor is None:
+        raise InputError(f"unknown unit {unit!r}", file=reader.path, field=name, remedy="Expected s, ms, us or ns")
+    return value * factor
 
 
 def text(value: object) -> str:

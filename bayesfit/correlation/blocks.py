@@ -5,6 +5,7 @@ A bin has some thirty blocks or more, each of which is left out in turn where th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -92,3 +93,16 @@ def _sums(numbers: np.ndarray, of: np.ndarray, bins: int) -> np.ndarray:
     total = np.zeros((bins, *numbers.shape[1:]))
     np.add.at(total, of, numbers)
     return total
+
+
+def of_used(partition: Partition, blocks: Blocks) -> Partition:
+    """The partition without the pixels that were not used, but for bins of which none was."""
+    used = np.zeros(blocks.detector, bool)
+    used[blocks.places] = True
+    of_detector = used.reshape(partition.mask.shape)
+    bins, kept = [], []
+    for given in (partition.static, partition.dynamic):
+        left = np.bincount(given.roi_map[of_detector], minlength=given.count + 1)
+        kept.append(of_detector | (left[given.roi_map] == 0))
+        bins.append(replace(given, roi_map=np.where(kept[-1], given.roi_map, 0)))
+    return Partition(partition.mask & kept[0], *bins)

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Num
 
 from bayesfit.compute.errors import InputError
 from bayesfit.correlation.lag_products import CHUNK
@@ -23,7 +23,7 @@ PHOTON_FRAMES = 4096  # the same, of photons
 class Frames:
     """Frames of rows x columns `shape`, `count` of them if that is known before; `chunks` gives them in order, from the
     frame of a number on. `file`, and the `frame_time` [s] that it states, where they come from one; `missing` is True
-    for frames that were never written there."""
+    for frames that were never written there, and `good` for the pixels that can be used."""
 
     shape: tuple[int, int]
     count: int | None
@@ -31,6 +31,7 @@ class Frames:
     file: str | None = None
     frame_time: float | None = None
     missing: Bool[np.ndarray, " frame"] | None = None
+    good: Bool[np.ndarray, "row column"] | None = None
 
 
 def frames_of(given: Any, shape: tuple[int, int], file: str | None = None) -> Frames:
@@ -78,9 +79,34 @@ def _of_array(given: Any, file: str | None) -> Frames:
     def chunks(start: int) -> Iterator[Chunk]:
         step = at_a_time(shape, given.dtype)
         for first in range(start, count, step):
-            yield np.asarray(given[first : first + step]).reshape(-1, shape[0] * shape[1])
+            yield plain(given[first : first + step]).reshape(-1, shape[0] * shape[1])
 
     return Frames(shape, count, chunks, file)
+
+
+def plain(given: Any) -> Num[np.ndarray, "*any"]:
+    """Frames as an array of numbers that can be summed. What is masked holds no number of photons."""
+    masked = np.ma.getmask(given)
+    data = np.asarray(given)
+    if np.issubdtype(data.dtype, np.floating) and data.dtype not in (np.float32, np.float64):
+        data = data.astype(np.float32 if data.dtype.itemsize < 4 else np.float64)
+    if not np.any(masked):
+        return data
+    data = data.astype(np.uint8) if data.dtype == bool else data.copy()
+    data[masked] = no_number(data.dtype)
+    return data
+
+
+def no_number(dtype: Any) -> float | int:
+    """What stands for a pixel that holds no number of photons."""
+    return np.nan if np.issubdtype(dtype, np.floating) else int(np.iinfo(dtype).max)
+
+
+def without_saturated(frames: Chunk, saturation: float | None) -> Chunk:
+    """Frames, of which pixels above a number hold no number of photons."""
+    if saturation is not None and frames.size and frames.max() > saturation:
+        frames[frames > saturation] = no_number(frames.dtype)
+    return frames
 
 
 def _of_photons(given: Photons, shape: tuple[int, int], file: str | None) -> Frames:
@@ -133,13 +159,13 @@ def _of_iterable(given: Iterator[Any]) -> Frames:
     first = next(given, None)
     if first is None:
         raise InputError("there are none", field="frames")
-    first = np.asarray(first)
+    first = plain(first)
     check_frames((1, *first.shape), first.dtype, None)
 
     def chunks(start: int) -> Iterator[Chunk]:
         rest, number = islice(chain([first], given), start, None), start
         step = at_a_time(first.shape, first.dtype)
-        while own := [np.asarray(frame) for frame in islice(rest, step)]:
+        while own := [plain(frame) for frame in islice(rest, step)]:
             for frame in own:
                 if frame.shape != first.shape or frame.dtype != first.dtype:
                     problem = (

@@ -11,23 +11,27 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import h5py
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Num
 
 from bayesfit.compute.errors import InputError
-from bayesfit.compute.hdf5 import Reader
-from bayesfit.correlation.frames import Frames, at_a_time, check_frames
+from bayesfit.compute.hdf5 import Reader, seconds
+from bayesfit.correlation.frames import Frames, at_a_time, check_frames, without_saturated
 from bayesfit.correlation.photons import Chunk
 
 PLACES = ("entry/data/data", "entry/instrument/detector/data", "exchange/data", "data")
 SERIES = "entry/data"
+DETECTORS = "detector_1", "detector", "detector/detectorSpecific"
 TIMES = (
     "entry/instrument/detector_1/frame_time",
     "entry/instrument/detector/frame_time",
     "entry/instrument/detector/frame_period",
 )
+SATURATION = tuple(f"entry/instrument/{place}/saturation_value" for place in DETECTORS)
+BAD_PIXELS = tuple(f"entry/instrument/{place}/pixel_mask" for place in DETECTORS)
 FAULTS = OSError, RuntimeError, KeyError, ValueError  # whatever h5py fails with
 
 
@@ -44,7 +48,7 @@ def hdf5_frames(path: Path, dataset: str | None = None) -> Frames:
             places = [dataset] if dataset else _places(file)
             kinds = [_described(file, place, path) for place in places]
             missing = [_unwritten(file[place]) for place in places]
-            seconds = next((Reader(file, path).scalar(name) for name in TIMES if name in file), None)
+            stated = _stated(file, path)
     except FAULTS as error:
         if isinstance(error, InputError):
             raise
@@ -57,10 +61,35 @@ def hdf5_frames(path: Path, dataset: str | None = None) -> Frames:
 
     def chunks(start: int) -> Iterator[Chunk]:
         for place, count in zip(places, counts, strict=True):
-            yield from _read(path, place, range(min(start, count), count, at_a_time(shape, dtype)))
+            for own in _read(path, place, range(min(start, count), count, at_a_time(shape, dtype))):
+                yield without_saturated(own, stated.saturation)
             start = max(start - count, 0)
 
-    return Frames(shape, sum(counts), chunks, str(path), seconds, np.concatenate(missing))
+    good = None if stated.bad is None else _checked(stated.bad, shape, path)
+    return Frames(shape, sum(counts), chunks, str(path), stated.frame_time, np.concatenate(missing), good)
+
+
+class Stated(NamedTuple):
+    """What a file says of its frames: the time from one to the next [s], the largest number of photons that can be
+    trusted, and the pixels that cannot, which are not 0 (row, column); None where it does not say."""
+
+    frame_time: float | None
+    saturation: float | None
+    bad: Num[np.ndarray, "row column"] | None
+
+
+def _stated(file: h5py.File, path: Path) -> Stated:
+    reader = Reader(file, path)
+    frame_time = next((seconds(reader, name) for name in TIMES if name in file), None)
+    saturation = next((reader.scalar(name) for name in SATURATION if name in file), None)
+    return Stated(frame_time, saturation, next((reader.array(name) for name in BAD_PIXELS if name in file), None))
+
+
+def _checked(bad: Num[np.ndarray, "row column"], shape: tuple[int, int], path: Path) -> Bool[np.ndarray, "row column"]:
+    """The pixels that are good."""
+    if bad.shape != shape:
+        raise InputError(f"its pixel_mask has shape {bad.shape}, and its frames have {shape}", file=path)
+    return np.asarray(bad == 0)
 
 
 def _places(file: h5py.File) -> list[str]:
@@ -68,14 +97,27 @@ def _places(file: h5py.File) -> list[str]:
     for place in PLACES:
         if isinstance(file.get(place), h5py.Dataset) and file[place].ndim == 3:
             return [place]
-    series = sorted(name for name in file.get(SERIES, {}) if name.startswith("data_"))
-    if series:
+    if series := _series(file):
         return [f"{SERIES}/{name}" for name in series]
     found: list[str] = []
     file.visititems(
         lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) and item.ndim == 3 else None
     )
     return found if len(found) == 1 else []
+
+
+def _series(file: h5py.File) -> list[str]:
+    """The parts of a series, in order of their numbers.
+
+    Raises:
+        InputError: one between the others is missing.
+    """
+    numbered = {int(name[5:]): name for name in file.get(SERIES, {}) if name.startswith("data_") and name[5:].isdigit()}
+    for number in range(min(numbered, default=0), max(numbered, default=-1)):
+        if number not in numbered:
+            problem = f"part {number} of the series of frames is missing, {len(numbered)} others are there"
+            raise InputError(problem, file=file.filename, field=SERIES, remedy="Copy all files of the series")
+    return [numbered[number] for number in sorted(numbered)]
 
 
 def _described(file: h5py.File, place: str, path: Path) -> tuple[tuple[int, int], np.dtype]:

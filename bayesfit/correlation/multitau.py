@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -16,7 +16,7 @@ from bayesfit.compute.work import Progress, Report, heeded
 from bayesfit.correlation import compiled
 from bayesfit.correlation.age_sums import AgeDense, AgeSparse, AgeSums
 from bayesfit.correlation.ages import Ages
-from bayesfit.correlation.blocks import Blocks, blocks_of
+from bayesfit.correlation.blocks import Blocks, blocks_of, of_used
 from bayesfit.correlation.delays import delays
 from bayesfit.correlation.dense import no_photons
 from bayesfit.correlation.frame_sums import FrameSums, Sums, up_to
@@ -122,7 +122,7 @@ def summed(frames: Frames, partition: Partition, settings: Settings, masks: Mask
         partition = partition._replace(static=partition.dynamic)
     record, started = begin_stage(), time.monotonic()
     good_pixels = partition.mask if masks.pixels is None else partition.mask & masks.pixels
-    partition = partition._replace(mask=good_pixels)
+    partition = partition._replace(mask=good_pixels if frames.good is None else good_pixels & frames.good)
     work = _again(record, partition, settings)
     number = first = work.sums.frames if work else 0
     for chunk in frames.chunks(first):
@@ -132,6 +132,8 @@ def summed(frames: Frames, partition: Partition, settings: Settings, masks: Mask
         number += size
         report(_progress(number, frames.count, started))
         work.keep(record, heeded().asked)
+    if masks.frames is not None and len(masks.frames) != number:
+        raise InputError(f"has {len(masks.frames)} entries, and there are {number} frames", field="frame_mask")
     notes = _notes(frames, work, partition) if work else []
     if work is None or number < FEWEST_FRAMES:
         problem = f"there are {number}, and pairs need {FEWEST_FRAMES} or more"
@@ -155,6 +157,9 @@ def _notes(frames: Frames, work: Work, partition: Partition) -> list[str]:
     sums, notes = work.sums, []
     if work.dead.any():
         notes.append(f"{work.dead.sum()} pixels that hold no numbers were left out")
+    used = np.bincount(partition.dynamic.roi_map[partition.mask & ~work.dead], minlength=partition.dynamic.count + 1)
+    if (empty := np.flatnonzero(used[1:] == 0)).size:
+        notes.append(f"no pixel is left of bin{'s' * (empty.size > 1)} {', '.join(map(str, empty))}")
     if frames.missing is not None and frames.missing.any():
         first, many = int(np.argmax(frames.missing)), frames.missing.sum()
         notes.append(f"{many} of {sums.frames} frames are missing in the file, the first of them frame {first}")
@@ -202,6 +207,8 @@ def _begin(chunk: Chunk | Photons, partition: Partition, settings: Settings) -> 
     dead = np.zeros(partition.mask.shape, bool)
     if not isinstance(chunk, Photons):
         dead = no_photons(chunk[:CHUNK]).all(axis=0).reshape(dead.shape) & partition.mask
+        if not (partition.mask & ~dead).any():  # the series may begin with frames that are not good
+            dead = no_photons(chunk).all(axis=0).reshape(dead.shape) & partition.mask
     return _work(partition, settings, few_photons(chunk, (partition.mask & ~dead).ravel()), dead)
 
 
@@ -265,7 +272,7 @@ def correlated(found: Summed, sums: Sums, settings: Settings) -> Correlated:
         cov[sums.by_time.bins], samples[sums.by_time.bins] = covariance_by_time(sums.by_time, settings.normalise)
     of_static = blocks.by_static(sums.photons) ** 2 / np.maximum(blocks.by_static(blocks.pixels.astype(float)), 1)
     return Correlated(
-        partition=_of_used(partition, blocks),
+        partition=of_used(partition, blocks),
         settings=settings,
         lags=lags,
         summed=m,
@@ -283,16 +290,3 @@ def correlated(found: Summed, sums: Sums, settings: Settings) -> Correlated:
         frame_pairs=sums.weights / m,
         scatter=scatter(pairs, sums.squares, blocks),
     )
-
-
-def _of_used(partition: Partition, blocks: Blocks) -> Partition:
-    """The partition without the pixels that were not used, but for bins of which none was."""
-    used = np.zeros(blocks.detector, bool)
-    used[blocks.places] = True
-    of_detector = used.reshape(partition.mask.shape)
-    bins, kept = [], []
-    for given in (partition.static, partition.dynamic):
-        left = np.bincount(given.roi_map[of_detector], minlength=given.count + 1)
-        kept.append(of_detector | (left[given.roi_map] == 0))
-        bins.append(replace(given, roi_map=np.where(kept[-1], given.roi_map, 0)))
-    return Partition(partition.mask & kept[0], *bins)

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError
-from bayesfit.compute.hdf5 import Reader, opened, text
+from bayesfit.compute.hdf5 import Reader, opened, seconds, text
 from bayesfit.compute.q_units import per_angstrom
 from bayesfit.correlation.hdf5_frames import TIMES
 
@@ -154,4 +154,4 @@ def _nexus_list(reader: Reader, name: str, count: int) -> tuple[np.ndarray, str]
 
 
 def _frame_time(reader: Reader) -> float | None:
-    return next((reader.positive(name) for name in TIMES if reader.has(name)), None)
+    return next((seconds(reader, name) for name in TIMES if reader.has(name)), None)
