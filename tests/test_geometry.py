@@ -1,10 +1,13 @@
 """Where pixels look: against pyFAI, against trigonometry, and by hand."""
 
+import json
+
 import numpy as np
 import pytest
 
 import bayesfit
 from bayesfit.geometry import Detector, from_poni, partition, qmap
+from bayesfit.geometry.patterns import optics_of, q_at
 
 FLAT = Detector((40, 60), (75e-6, 100e-6), 0.1, (12.25, 33.5), wavelength=1.1)
 TILTED = Detector((40, 60), (75e-6, 100e-6), 0.1, (12.25, 33.5), wavelength=1.1, rotations=(0.2, -0.3, 0.5))
@@ -105,6 +108,61 @@ def test_a_calibration_of_pyfai(tmp_path):
         from_poni(tmp_path / "no.poni")
     with pytest.raises(bayesfit.InputError, match="no such file"):
         from_poni(tmp_path / "absent.poni")
+
+
+def poni(path, config, kind="Detector"):
+    """A calibration of pyFAI with tilts."""
+    path.write_text(
+        f"poni_version: 2.1\nDetector: {kind}\nDetector_config: {json.dumps(config)}\nDistance: 0.1\nPoni1: 0.0009\n"
+        "Poni2: 0.0034\nRot1: 0.2\nRot2: -0.3\nRot3: 0.5\nWavelength: 1.1e-10\n"
+    )
+    return path
+
+
+@BOTH
+@pytest.mark.parametrize("orientation", [1, 2, 3, 4])
+@pytest.mark.filterwarnings("ignore")  # of pyFAI
+def test_every_orientation_is_as_pyfai_has_it(tmp_path, orientation, backend):
+    pyfai = pytest.importorskip("pyFAI")
+    config = {"pixel1": 75e-6, "pixel2": 1e-4, "max_shape": [40, 60], "orientation": orientation}
+    path = poni(tmp_path / "run.poni", config)
+    detector, own = from_poni(path), pyfai.load(str(path))
+    found = qmap(detector, backend=backend)
+    q, phi, two_theta = (own.center_array((40, 60), unit=unit) for unit in ("q_A^-1", "chi_deg", "2th_deg"))
+    np.testing.assert_allclose(found.q, q, rtol=1e-12)
+    np.testing.assert_allclose(found.two_theta, two_theta, rtol=1e-12)
+    np.testing.assert_allclose((bayesfit.ensure_numpy(found.phi) - phi + 180) % 360, 180, rtol=1e-12)
+    moved = detector.placed(detector.place)
+    np.testing.assert_allclose(qmap(moved, backend="numpy").phi, found.phi, rtol=1e-10)
+    row, column = np.indices((40, 60))
+    np.testing.assert_allclose(q_at(detector.place, row, column, optics_of(detector)), q, rtol=1e-6)
+    assert ("mirrored" in repr(detector)) is detector.mirrored is (orientation in (2, 4))
+
+
+@pytest.mark.parametrize("kind", ["imxpad_s70", "Pixirad1", "Cirpad"])
+@pytest.mark.filterwarnings("ignore")  # of pyFAI
+def test_pixels_that_are_not_equal_are_refused(tmp_path, kind):
+    pytest.importorskip("pyFAI")
+    path = poni(tmp_path / "run.poni", {"orientation": 3}, kind)
+    with pytest.raises(bayesfit.InputError, match=r"run\.poni: Detector: .* not equal rectangles .* Have pyFAI"):
+        from_poni(path)
+
+
+@pytest.mark.filterwarnings("ignore")  # of pyFAI
+def test_unknown_orientations_are_refused(tmp_path):
+    pytest.importorskip("pyFAI")
+    config = {"pixel1": 75e-6, "pixel2": 1e-4, "max_shape": [40, 60], "orientation": 6}
+    with pytest.raises(bayesfit.InputError, match=r"run\.poni"):
+        from_poni(poni(tmp_path / "run.poni", config))
+
+
+@pytest.mark.filterwarnings("ignore")  # of pyFAI
+def test_a_mask_of_gaps_goes_to_the_partition(tmp_path):
+    pyfai = pytest.importorskip("pyFAI")
+    path = poni(tmp_path / "run.poni", {"orientation": 3}, "Eiger1M")
+    good = pyfai.load(str(path)).detector.mask == 0
+    bins = partition(qmap(from_poni(path), backend="numpy"), (2, 2), mask=good)
+    assert not np.any(bins.mask & ~good)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bayesfit
+from bayesfit.compute.errors import BayesfitWarning
 from bayesfit.geometry import Detector, partition, qmap, read_partition, save_partition
 
 SHIPPED = Path(__file__).parents[1] / "data" / "aps_8idi_sim.hdf"
@@ -121,8 +122,12 @@ def changed(path, name, value):
     ("name", "value", "words"),
     [
         ("dynamic_roi_map", None, "holds no q-map"),
-        ("mask", np.ones((3, 3)), "static_roi_map: shape"),
-        ("static_roi_map", np.ones(DETECTOR.shape, int), "static_roi_map: its numbers are not 1 to"),
+        ("mask", np.ones((3, 3)), "blemish: shape"),
+        ("blemish", np.ones((3, 3)), "blemish: shape"),
+        ("static_roi_map", np.ones((3, 3)), "static_roi_map: shape"),
+        ("static_roi_map", np.ones(DETECTOR.shape, int), "static_roi_map: bin 2: has no pixels. Make the q-map anew"),
+        ("static_roi_map", np.full(DETECTOR.shape, 13), "static_roi_map: holds 13. Expected 0 to 12"),
+        ("dynamic_roi_map", np.full(DETECTOR.shape, -1), "dynamic_roi_map: holds -1. Expected 0 to 12"),
         ("dynamic_index_mapping", np.arange(12) + 5, "dynamic_index_mapping: names place 16 of 3 x 4"),
         ("dynamic_v_list_dim0", np.zeros((2, 2)), "dynamic_v_list_dim0: expected one axis"),
     ],
@@ -132,6 +137,87 @@ def test_files_that_contradict_themselves_are_refused(looked, tmp_path, name, va
     changed(path, name, value)
     with pytest.raises(bayesfit.InputError, match=words):
         read_partition(path)
+
+
+def same(own, other):
+    return all(np.array_equal(getattr(own, name), getattr(other, name)) for name in ("roi_map", "index_mapping"))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, bool])
+def test_blemishes_are_taken_out(looked, mask, tmp_path, kind):
+    found = partition(looked, (3, 4), mask=mask)
+    path = save_partition(found, tmp_path / "qmap.hdf")
+    good = np.ones(DETECTOR.shape, bool)
+    good[50, 20:30] = False
+    changed(path, "blemish", good.astype(kind))
+    changed(path, "mask", mask.astype(kind))
+    again = read_partition(path)
+    assert np.array_equal(again.mask, found.mask & good)
+    for own, other in ((again.static, found.static), (again.dynamic, found.dynamic)):
+        assert np.array_equal(own.roi_map, np.where(good, other.roi_map, 0))
+    changed(path, "blemish", None)
+    assert same(read_partition(path).dynamic, found.dynamic)
+
+
+def test_a_bin_of_blemishes_is_named(looked, tmp_path):
+    found = partition(looked, (3, 4))
+    path = save_partition(found, tmp_path / "qmap.hdf")
+    changed(path, "blemish", (found.dynamic.roi_map != 5).astype(np.uint8))
+    with pytest.raises(bayesfit.InputError, match=r"qmap\.hdf: .*roi_map: bin 5: all its pixels have a blemish of 0"):
+        read_partition(path)
+
+
+def renamed(path, names, units, factors=(1.0, 1.0)):
+    """The same bins, whose lists are called otherwise and in other units, and in that order."""
+    changed(path, "map_names", names)
+    changed(path, "map_units", units)
+    with h5py.File(path, "r+") as file:
+        for prefix in ("qmap/static_", "qmap/dynamic_"):
+            lists = [file[f"{prefix}v_list_dim{axis}"][()] * factors[axis] for axis in range(2)]
+            mapping = file[f"{prefix}index_mapping"][()]
+            if names[0] == "phi":
+                place, other = np.divmod(mapping, lists[1].size)
+                mapping, lists = other * lists[0].size + place, lists[::-1]
+            for name, value in zip(("v_list_dim0", "v_list_dim1", "index_mapping"), (*lists, mapping), strict=True):
+                del file[prefix + name]
+                file[prefix + name] = value
+
+
+@pytest.mark.parametrize(
+    ("names", "units", "factors"),
+    [
+        (["q", "phi"], ["1/nm", "deg"], (10.0, 1.0)),
+        (["Q", "phi"], ["nm^-1", "rad"], (10.0, np.pi / 180)),
+        (["phi", "q"], ["deg", "1/A"], (1.0, 1.0)),
+        (["phi", "q"], ["rad", "1/nm"], (10.0, np.pi / 180)),
+    ],
+)
+def test_maps_are_read_by_their_names_and_units(looked, mask, tmp_path, names, units, factors):
+    found = partition(looked, (3, 4), (9, 8), mask=mask)
+    path = save_partition(found, tmp_path / "qmap.hdf")
+    renamed(path, names, units, factors)
+    again = read_partition(path)
+    for own, other in ((again.static, found.static), (again.dynamic, found.dynamic)):
+        assert same(own, other)
+        np.testing.assert_allclose(own.centers, other.centers, rtol=1e-14)
+    rewritten = read_partition(save_partition(again, tmp_path / "again.hdf"))
+    np.testing.assert_allclose(rewritten.dynamic.centers, found.dynamic.centers, rtol=1e-14)
+
+
+@pytest.mark.parametrize("names", [["x", "y"], ["phi", "x"], ["x", "phi"]])
+def test_maps_without_q_can_be_correlated(looked, tmp_path, names):
+    path = save_partition(partition(looked, (3, 4)), tmp_path / "qmap.hdf")
+    known = np.sort(read_partition(path).dynamic.centers[1])
+    renamed(path, names, ["deg" if name == "phi" else "pixel" for name in names])
+    with pytest.warns(BayesfitWarning, match="map_names: the map is in .*: q is unknown"):
+        found = read_partition(path)
+    q, phi = found.dynamic.centers
+    assert np.all(np.isnan(q))
+    assert np.all(np.isnan(phi)) if "phi" not in names else np.array_equal(np.sort(phi), known)
+    frames = np.random.default_rng(0).poisson(0.2, (40, *DETECTOR.shape))
+    data = bayesfit.correlate(frames, found, frame_time=1e-3)
+    assert np.all(np.isnan(data.q))
+    assert np.all(np.isfinite(data.g2))
 
 
 def test_a_static_bin_in_two_dynamic_ones_is_refused(looked, tmp_path):

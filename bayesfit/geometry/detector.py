@@ -17,6 +17,7 @@ from bayesfit.compute.kinds import expect_result
 
 ANGSTROM = 1e-10  # m
 LENGTHS = {"shape": 2, "pixel_size": 2, "distance": 1, "normal": 2, "wavelength": 1, "rotations": 3}
+TURNED = {0: (False, False), 1: (True, True), 2: (True, False), 3: (False, False), 4: (False, True)}  # by orientation
 PLACE = ("row", "column", "distance", "rot1", "rot2")  # where a detector stands, as a calibration has it
 
 
@@ -35,6 +36,7 @@ class Detector:
             of pyFAI's rot1, rot2 and rot3 (J. Kieffer & D. Karkoulis, J. Phys. Conf. Ser. 425, 202012 (2013)).
         covariance: that of row and column of the direct beam [pixel], distance [m] and the first two tilts [rad], five
             rows of five numbers, where they are known from a calibration; None where they are taken to be exact.
+        mirrored: whether the frames are mirror images, rows upside down: the azimuth then runs the other way.
 
     Raises:
         SettingsError: a number is impossible; names it.
@@ -53,6 +55,7 @@ class Detector:
     wavelength: float
     rotations: tuple[float, float, float] = (0.0, 0.0, 0.0)
     covariance: tuple[tuple[float, ...], ...] | None = None
+    mirrored: bool = False
 
     def __post_init__(self) -> None:
         for name, count in LENGTHS.items():
@@ -69,14 +72,15 @@ class Detector:
         rows, columns = self.shape
         height, width = (1e6 * size for size in self.pixel_size)
         tilts = f", rotations {self.rotations} rad" if any(self.rotations) else ""
-        at = f"{self.distance:g} m away, normal at {tuple(self.normal)}, {self.wavelength:g} angstrom{tilts}"
+        turned = ", mirrored" * self.mirrored
+        at = f"{self.distance:g} m away, normal at {tuple(self.normal)}, {self.wavelength:g} angstrom{tilts}{turned}"
         return f"<Detector of {rows} x {columns} pixels of {height:g} x {width:g} um, {at}>"
 
     @property
     def rotation(self) -> Float[np.ndarray, "3 3"]:
-        """As `rotation` has it."""
+        """As `rotation` has it; the first axis of the laboratory is turned round where the detector is mirrored."""
         found: Float[np.ndarray, "3 3"] = rotation(self.rotations)
-        return found
+        return found * [[-1.0], [1.0], [1.0]] if self.mirrored else found
 
     @property
     def beam_center(self) -> tuple[float, float]:
@@ -156,10 +160,15 @@ def _check_covariance(given: Any) -> None:
 
 
 def from_poni(path: str | Path) -> Detector:
-    """The detector that pyFAI has calibrated (extra `bayesfit[frames]`).
+    """The detector that pyFAI has calibrated (extra `bayesfit[frames]`), in any of pyFAI's orientations 1 to 4.
+
+    The azimuth is pyFAI's chi, whose axes are those of orientation 3: in reflection the surface faces against the rows
+    of frames in that orientation. The detector's gaps are not carried; a mask of them, True where a pixel is good, goes
+    to `partition(mask=...)`: `pyFAI.load(path).detector.mask == 0`, where pyFAI's mask is not None.
 
     Raises:
-        SettingsError: pyFAI is not installed. InputError: the file is no calibration, or states no shape or wavelength.
+        SettingsError: pyFAI is not installed. InputError: the file is no calibration, states no shape or wavelength, or
+            the detector is not a flat one of equal pixels.
     """
     try:
         import pyFAI
@@ -176,8 +185,31 @@ def from_poni(path: str | Path) -> Detector:
     if found.detector.shape is None or not found.wavelength:
         missing = "shape of a detector" if found.detector.shape is None else "wavelength"
         raise InputError(f"states no {missing}", file=path)
-    sizes = found.pixel1, found.pixel2
-    row, column = (place / size - 0.5 for place, size in zip((found.poni1, found.poni2), sizes, strict=True))
-    rotations = found.rot1, found.rot2, found.rot3
+    _check_pixels(found.detector, path)
+    return _oriented(found)
+
+
+def _check_pixels(own: Any, path: Path) -> None:
+    """Refuse a detector of pyFAI whose pixels are not those of a `Detector`."""
+    if not (own.uniform_pixel and own.IS_FLAT and own.CORNERS == 4):
+        problem = f"the pixels of {own.name} are not equal rectangles in a plane"
+        remedy = "Have pyFAI.distortion put the frames on such pixels, and calibrate those"
+        raise InputError(problem, file=path, field="Detector", remedy=remedy)
+    if int(own.orientation) not in TURNED:
+        problem, remedy = f"got {int(own.orientation)}", "Expected 1, 2, 3 or 4"
+        raise InputError(problem, file=path, field="Detector_config: orientation", remedy=remedy)
+
+
+def _oriented(found: Any) -> Detector:
+    """The detector of a geometry of pyFAI. Where rows or columns run backwards, so do the tilts about the other axis,
+    and half a turn about the beam and a mirror bring the axes back."""
     shape = int(found.detector.shape[0]), int(found.detector.shape[1])
-    return Detector(shape, sizes, found.dist, (row, column), found.wavelength / ANGSTROM, rotations)
+    sizes, backwards = (found.pixel1, found.pixel2), TURNED[int(found.detector.orientation)]
+    places = [place / size - 0.5 for place, size in zip((found.poni1, found.poni2), sizes, strict=True)]
+    row, column = (many - 1 - at if back else at for many, at, back in zip(shape, places, backwards, strict=True))
+    rows, columns = backwards
+    mirrored = rows != columns
+    rot3 = (np.pi if columns else 0.0) + (-found.rot3 if mirrored else found.rot3)
+    rotations = -found.rot1 if columns else found.rot1, -found.rot2 if rows else found.rot2, rot3
+    wavelength = found.wavelength / ANGSTROM
+    return Detector(shape, sizes, found.dist, (row, column), wavelength, rotations, mirrored=mirrored)

@@ -10,8 +10,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bayesfit.compute.errors import InputError, SettingsError
+from bayesfit.compute.errors import InputError, SettingsError, warn
 from bayesfit.compute.hdf5 import Reader, missing_in, opened
+from bayesfit.compute.memory import memory
+from bayesfit.compute.q_units import per_angstrom
 from bayesfit.compute.whole_files import write_whole
 from bayesfit.geometry.bins import Bins, Partition
 from bayesfit.geometry.detector import Detector
@@ -64,6 +66,9 @@ def qmap_content(found: Partition, detector: Detector | None = None) -> dict[str
 def read_partition(path: str | Path) -> Partition:
     """The partition of a q-map file, or of a result of APS 8-ID.
 
+    Pixels whose `blemish` is 0 are taken out. Of maps that are not in q and phi, what is missing is NaN, and a warning
+    says so if that is q: frames can be correlated without.
+
     Raises:
         InputError: it holds none, or one that contradicts itself; names the field.
     """
@@ -74,10 +79,12 @@ def read_partition(path: str | Path) -> Partition:
     if group is None:
         raise InputError("holds no q-map", file=path, field="/qmap/dynamic_roi_map")
     with opened(path) as reader:
-        mask = reader.matrix(f"{group}/mask") > 0
-        static, dynamic = (_read(reader, f"{group}/{prefix}_", mask) for prefix in ("static", "dynamic"))
+        mask, good = _above_0(reader, f"{group}/mask"), _without_blemish(reader, f"{group}/")
+        static, dynamic = (_read(reader, f"{group}/{prefix}_", mask.shape, good) for prefix in ("static", "dynamic"))
         _check_nested(static, dynamic, path)
-    return Partition(mask, static, dynamic)
+        if "q" not in (names := _map_names(reader, group)):
+            warn(f"{path}: map_names: the map is in {' and '.join(names)}, not in q and phi: q is unknown")
+    return Partition(mask if good is None else mask & good, static, dynamic)
 
 
 def _described(bins: Bins) -> dict[str, Any]:
@@ -102,23 +109,86 @@ def _placed(detector: Detector) -> dict[str, float]:
     return places | {"detector_distance": detector.distance, "energy": KEV_ANGSTROM / detector.wavelength}
 
 
-def _read(reader: Reader, prefix: str, mask: np.ndarray) -> Bins:
-    """Bins whose datasets have this prefix."""
+def _above_0(reader: Reader, name: str) -> np.ndarray:
+    """Where a map of numbers is above 0, or one of True and False, as pySimpleMask writes them, is True."""
+    found = reader.file[name] if reader.has(name) else None
+    if found is None or found.dtype != bool or found.ndim != 2 or found.external or found.is_virtual:
+        return reader.matrix(name) > 0
+    if found.size > memory():
+        problem, remedy = f"shape {found.shape} would not fit in memory", "Is it corrupt?"
+        raise InputError(problem, file=reader.path, field=name, remedy=remedy)
+    return np.asarray(found[()])
+
+
+def _without_blemish(reader: Reader, group: str) -> np.ndarray | None:
+    """Where the detector is sound; None if the file does not state it."""
+    if not reader.has(f"{group}blemish"):
+        return None
+    good, shape = _above_0(reader, f"{group}blemish"), reader.file[f"{group}mask"].shape
+    if good.shape != shape:
+        problem = f"shape {good.shape} differs from {shape} of the mask"
+        raise InputError(problem, file=reader.path, field=f"{group}blemish")
+    return good
+
+
+def _read(reader: Reader, prefix: str, shape: tuple[int, ...], good: np.ndarray | None) -> Bins:
+    """Bins whose datasets have this prefix, without the pixels that are not good."""
     roi_map = reader.matrix(f"{prefix}roi_map").astype(int)
-    if roi_map.shape != mask.shape:
-        problem = f"shape {roi_map.shape} differs from {mask.shape} of the mask"
+    if roi_map.shape != shape:
+        problem = f"shape {roi_map.shape} differs from {shape} of the mask"
         raise InputError(problem, file=reader.path, field=f"{prefix}roi_map")
-    q, phi = reader.vector(f"{prefix}v_list_dim0"), reader.vector(f"{prefix}v_list_dim1")
+    first, second = reader.vector(f"{prefix}v_list_dim0"), reader.vector(f"{prefix}v_list_dim1")
     mapping = reader.vector(f"{prefix}index_mapping").astype(int)
-    if mapping.min() < 0 or mapping.max() >= q.size * phi.size:
-        problem = f"names place {mapping.max()} of {q.size} x {phi.size}"
+    if mapping.min() < 0 or mapping.max() >= first.size * second.size:
+        problem = f"names place {mapping.max()} of {first.size} x {second.size}"
         raise InputError(problem, file=reader.path, field=f"{prefix}index_mapping")
-    present = np.unique(roi_map)
-    if not np.array_equal(present[present != 0], np.arange(1, mapping.size + 1)):
-        problem = f"its numbers are not 1 to {mapping.size}, as many as index_mapping names"
-        raise InputError(problem, file=reader.path, field=f"{prefix}roi_map")
+    _check_numbers(reader, f"{prefix}roi_map", roi_map, mapping.size)
+    if good is not None:
+        roi_map = np.where(good, roi_map, 0)
+        _check_numbers(reader, f"{prefix}roi_map", roi_map, mapping.size, blemish=True)
     q_err = reader.vector(f"{prefix}q_err") if reader.has(f"{prefix}q_err") else None
-    return Bins(roi_map, q, phi, mapping, q_err)
+    return Bins(roi_map, *_in_q_and_phi(reader, prefix, (first, second), mapping), q_err)
+
+
+def _check_numbers(reader: Reader, field: str, roi_map: np.ndarray, count: int, blemish: bool = False) -> None:
+    """Refuse a number that is no bin's, and a bin without pixels."""
+    present = np.unique(roi_map)
+    others = present[(present < 0) | (present > count)]
+    if others.size:
+        remedy = f"Expected 0 to {count}, as many bins as index_mapping names"
+        raise InputError(f"holds {others[0]}", file=reader.path, field=field, remedy=remedy)
+    empty = np.setdiff1d(np.arange(1, count + 1), present)
+    if empty.size:
+        problem = "all its pixels have a blemish of 0" if blemish else "has no pixels"
+        remedy = "Make the q-map anew, without this bin"
+        raise InputError(problem, file=reader.path, field=field, bin=int(empty[0]), remedy=remedy)
+
+
+def _in_q_and_phi(
+    reader: Reader, prefix: str, lists: tuple[np.ndarray, np.ndarray], mapping: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """q [1/angstrom] and phi [degree] of two lists, in whichever order and units the file has them and NaN where it
+    has others; and the mapping into them."""
+    group = prefix.rpartition("/")[0]
+    names = _map_names(reader, group)
+    units = dict(zip(names, reader.strings(f"{group}/map_units"), strict=False))
+    if names[0] == "phi" or names[1] == "q":
+        place, other = np.divmod(mapping, lists[1].size)
+        mapping = other * lists[0].size + place
+        lists, names = lists[::-1], names[::-1]
+    radian = units.get("phi", "").strip().lower().startswith("rad")
+    factors = per_angstrom(units.get("q", ""))[0], float(np.degrees(1.0)) if radian else 1.0
+    q, phi = (
+        each * factor if name == known else np.full(each.size, np.nan)
+        for each, factor, name, known in zip(lists, factors, names, NAMES, strict=True)
+    )
+    return q, phi, mapping
+
+
+def _map_names(reader: Reader, group: str) -> list[str]:
+    """What the two lists of a map are; q and phi if the file does not state it."""
+    names = [each.strip().lower() for each in reader.strings(f"{group}/map_names")] or [*NAMES]
+    return [*names, ""][:2]
 
 
 def _check_nested(static: Bins, dynamic: Bins, path: Path) -> None:
