@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesfit.compute.hdf5 import Reader
+from bayesfit.data.counting import DARK
 
 Numbers = dict[str, Any]
-DARK = 1e-12  # photons per pixel and frame of a bin that saw none
 
 
 class Maps(NamedTuple):

@@ -108,6 +108,7 @@ def test_what_a_file_states_of_its_frames_is_heeded(tmp_path):
         file[f"{detector}/detectorSpecific/pixel_mask"] = bad
     found = correlated(tmp_path / "raw.h5", frame_time=None)
     assert "1 of 333 frames were left out: some pixel is saturated or no number, first in frame 7" in found.notes
+    assert "1 pixels of the detector are not good, as the file says" in found.notes
     same(found, correlated(DARK, frame_mask=np.arange(FRAMES) != 7, pixel_mask=bad == 0))
     assert found.tau[0] == pytest.approx(0.005)
     with h5py.File(tmp_path / "raw.h5", "a") as file:
@@ -134,6 +135,20 @@ def test_nothing_that_is_read_is_written_over(tmp_path):
         said = cli("correlate", *given, *(["--fresh", "--two-time"] if name == "raw.npy" else []))
         assert (said.code, "would overwrite its own input" in said.complaints) == (2, True)
         assert (tmp_path / name).read_bytes() == before
+
+
+def test_slices_are_written_over_neither_input_nor_what_others_made(tmp_path):
+    np.save(raw := tmp_path / "g2_age_1.npy", DARK)
+    save_partition(BINS, tmp_path / "qmap.hdf")
+    (tmp_path / "g2_age_7.npy").write_text("mine")
+    given = tmp_path / "qmap.hdf", "--frame-time", "1", "--two-time", "--ages", "2"
+    said = cli("correlate", raw, *given, "-o", tmp_path / "g2.npy")
+    assert (said.code, "would overwrite its own input" in said.complaints) == (2, True)
+    np.testing.assert_array_equal(np.load(raw), DARK)
+    assert cli("correlate", raw.rename(tmp_path / "raw.npy"), *given, "-o", tmp_path / "g2.npy").code == 0
+    assert sorted(path.name for path in tmp_path.glob("g2_age_*")) == [f"g2_age_{n}.npy" for n in (0, 1, 7)]
+    assert cli("correlate", tmp_path / "raw.npy", *given[:-1], "1", "-o", tmp_path / "g2.npy", "--fresh").code == 0
+    assert sorted(path.name for path in tmp_path.glob("g2_age_*")) == ["g2_age_0.npy", "g2_age_7.npy"]
 
 
 def test_two_files_whose_curves_would_have_one_name_are_refused(tmp_path):

@@ -110,7 +110,7 @@ def own_files(project, monkeypatch):
 
 def light_scattering(angle, repeat):
     """A file of an ALV correlator: 20 nm spheres in water, with noise."""
-    tau = np.geomspace(1e-4, 1e2, 40)  # ms
+    tau = np.geomspace(1e-4, 1e2, 80)  # ms
     rate = 1.07e-14 * (4 * np.pi * 1.332 / 632.8e-9 * np.sin(np.radians(angle / 2))) ** 2  # 1/ms
     rng = np.random.default_rng([angle, repeat])
     g2 = 0.8 * np.exp(-2 * rate * tau) + rng.normal(0, 0.004, tau.size)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from bayesfit.api.two_time import CONTRAST_PRIOR, DARK, of_slices
+from bayesfit.api.two_time import CONTRAST_PRIOR, of_slices
 from bayesfit.backends.arrays import ensure_numpy
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.compute.progress_bar import progress_bar
@@ -23,6 +23,7 @@ from bayesfit.correlation.frames import Frames, frames_of
 from bayesfit.correlation.multitau import Correlated, Flatten, Masks, Settings, multitau
 from bayesfit.correlation.normalise import Normalise
 from bayesfit.correlation.two_time import two_time as by_age
+from bayesfit.data.counting import DARK
 from bayesfit.data.curves import curves
 from bayesfit.geometry.bins import Partition
 from bayesfit.geometry.qmap_files import read_partition

@@ -20,7 +20,7 @@ from bayesfit.compute.programs import makers
 from bayesfit.compute.whole_files import clear_parts
 from bayesfit.compute.work import Report
 from bayesfit.correlation.ages import ages_of
-from bayesfit.correlation.aps_files import MADE_OF, placement, save_correlated
+from bayesfit.correlation.aps_files import MADE_OF, is_correlated, placement, save_correlated
 from bayesfit.correlation.frame_files import read_frames
 from bayesfit.correlation.multitau import Correlated, Masks, Settings, multitau
 from bayesfit.correlation.two_time import of_delays, two_time, usable_delays
@@ -60,8 +60,9 @@ def correlate_file(request: Request, output: Path, report: Report, fresh: bool =
         InputError: a file cannot be used, or the result cannot be written. SettingsError: a setting is impossible, or
             what was begun before was of something else. KeyboardInterrupt: the user asked to stop.
     """
-    for given in (request.frames, request.qmap):
-        refuse_own_input(output, given)
+    for written in (output, *(_slices_there(output) if request.ages is not None else [])):
+        for given in (request.frames, request.qmap):
+            refuse_own_input(written, given)
     partition = read_partition(request.qmap)
     frames = read_frames(request.frames, partition.mask.shape, request.dataset)
     seconds, parts = frame_time_of(request.frame_time, frames), request.parts()
@@ -87,11 +88,17 @@ def slice_path(output: Path, number: int) -> Path:
     return output.with_name(f"{output.stem}_age_{number}{output.suffix}")
 
 
+def _slices_there(output: Path) -> list[Path]:
+    """The files beside that of all slices that are named as slices are."""
+    named = output.parent.glob(f"{glob.escape(output.stem)}_age_*{output.suffix}")
+    return [path for path in named if path.stem.rpartition("_")[2].isdigit()]
+
+
 def _save_slices(slices: list[Correlated], output: Path, seconds: float, made_of: str) -> None:
     """Each slice at its own delays in the layout of APS 8-ID, and then all of them as one."""
-    for old in output.parent.glob(f"{glob.escape(output.stem)}_age_*{output.suffix}"):
-        if old.stem.rpartition("_")[2].isdigit():
-            old.unlink()  # of other slices
+    for old in _slices_there(output):
+        if is_correlated(old):  # by an earlier run, which may have made more of them
+            old.unlink()
     for number, (found, own) in enumerate(zip(slices, usable_delays(slices), strict=True)):
         save_correlated(of_delays(found, own), slice_path(output, number), seconds)
     save_two_time(of_slices(slices, seconds).assign_attrs(made_of=made_of), output)

@@ -26,7 +26,7 @@ OF_DRAWS = 2**16  # in keys, beside the rounds of estimates
 
 
 class OfBin(NamedTuple):
-    """The draws of one bin, and how far theory's errors are off: without limit, where a stop came before."""
+    """The draws of one bin, and how far theory's errors are off in them."""
 
     draws: Arrays
     change: float | Float[np.ndarray, ""]
@@ -34,7 +34,8 @@ class OfBin(NamedTuple):
 
 def with_theory_at_draws(found: Outcome, report: Report, stop: Stop) -> Outcome:
     """The outcome with draws of the posterior in which theory's errors are those of each draw, and with how far off
-    they are. Without noise "photons", the outcome as it is. It is a stage of its own, with bins side by side."""
+    they are: without limit, where a stop came before. Without noise "photons", the outcome as it is. Bins are made side
+    by side."""
     if found.problem.counting is None:
         return found
     draws, change = found.draws.of_bins(np.arange(found.bins)), np.zeros(found.bins)

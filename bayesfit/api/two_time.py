@@ -21,10 +21,10 @@ from bayesfit.correlation.multitau import Correlated, Settings
 from bayesfit.correlation.two_time import usable_delays
 from bayesfit.correlation.two_time_files import opened_matrices
 from bayesfit.correlation.two_time_matrix import Averaged, Where, averaged, upper_half
+from bayesfit.data.counting import DARK
 from bayesfit.data.two_time import expect_two_time, two_time_record
 
 CONTRAST_PRIOR = "TruncatedNormal(0.15, 0.2, low=0)"  # X-rays see contrasts of a few percent to a half
-DARK = 1e-12  # photons per pixel and frame of a bin that saw none
 
 
 def of_slices(found: Sequence[Correlated], frame_time: float, file: str | None = None) -> xr.Dataset:

@@ -14,13 +14,18 @@ import h5py
 import numpy as np
 
 from bayesfit.compute.errors import InputError
-from bayesfit.compute.hdf5 import opened
+from bayesfit.compute.hdf5 import missing_in, opened
 from bayesfit.compute.whole_files import write_whole
 from bayesfit.correlation.multitau import Correlated
 from bayesfit.geometry.qmap_files import GROUPS, LARGE, qmap_content
 
 MADE_OF = "xpcs/multitau/config/made_of"
 PLACED = "beam_center_x", "beam_center_y", "pixel_size", "detector_distance", "energy"
+
+
+def is_correlated(path: Path) -> bool:
+    """Whether a file is one that `save_correlated` has written."""
+    return missing_in(path, (MADE_OF,)) is None
 
 
 def placement(qmap: Path) -> dict[str, float]:

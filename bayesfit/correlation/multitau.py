@@ -157,6 +157,8 @@ def _notes(frames: Frames, work: Work, partition: Partition) -> list[str]:
     sums, notes = work.sums, []
     if work.dead.any():
         notes.append(f"{work.dead.sum()} pixels that hold no numbers were left out")
+    if frames.good is not None and not frames.good.all():
+        notes.append(f"{(~frames.good).sum()} pixels of the detector are not good, as the file says")
     used = np.bincount(partition.dynamic.roi_map[partition.mask & ~work.dead], minlength=partition.dynamic.count + 1)
     if (empty := np.flatnonzero(used[1:] == 0)).size:
         notes.append(f"no pixel is left of bin{'s' * (empty.size > 1)} {', '.join(map(str, empty))}")

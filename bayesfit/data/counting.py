@@ -29,6 +29,7 @@ NEEDED = (*PER_BIN, "frames")
 OF_BINS = (*PER_BIN, "repeats")
 NEARLY = 1e-3  # how far delays in frames may be from whole numbers, relative
 WHOLE = 0.25  # how far numbers of pairs may be from whole numbers where pairs are rare
+DARK = 1e-12  # photons per pixel and frame of a bin that saw none
 RARE = 0.5  # expected pairs below which a point tells whether pairs are whole numbers
 
 

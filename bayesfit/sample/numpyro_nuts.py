@@ -80,9 +80,7 @@ class NumPyroNuts:
         made = {name: np.asarray(array) for name, array in made.items()}
         never = np.zeros(made["potential"].shape)  # NumPyro makes no independence proposals
         columns = [made.get(name, never)[..., None] for name in STATS]
-        for tables, table in zip(self.run.tables, np.concatenate([made["u"], *columns], axis=-1), strict=True):
-            tables.append(table)
-        self.run.counts += CHUNK
+        self.run.add([*np.concatenate([made["u"], *columns], axis=-1)])
 
     def series(self, table: Table) -> Float[np.ndarray, "series chain draw"]:
         """All coordinates of the target."""

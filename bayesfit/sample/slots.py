@@ -29,9 +29,9 @@ def slots_per_device(chains: int) -> int:
 
 
 class Slots:
-    """The slots of all devices. `host` holds the inputs of the chain in each place, and `fresh` says whether
-    that chain is to begin at its start; `chains` and `states` lie on the devices. `of` (slot, chain) are the places of
-    each slot's chains."""
+    """The slots of all devices. `host` holds the inputs of the chain in each place, and `fresh` says whether that chain
+    is to begin at its start; `chains` and `states` lie on the devices. `of` (slot, chain) are the places of each slot's
+    chains."""
 
     def __init__(self, target: Target, blank: Chain, devices: int, chains: int) -> None:
         per_device = slots_per_device(chains)
