@@ -19,7 +19,7 @@ import pytest
 from in_process import bayesfit as command_line
 
 import bayesfit
-from bayesfit.compute import memory_maps, program_files
+from bayesfit.compute import memory_maps, program_files, signed_files
 from bayesfit.compute.devices import SPREADS, Spread, gather, place
 from bayesfit.compute.patience import patiently, small_program
 from bayesfit.posterior.prepare import prepare
@@ -190,13 +190,13 @@ def test_no_file_of_somebody_else_is_used(folder, tmp_path):
     doubled("double", log)
     path = next(kept_in(folder))
     own, bomb = path.read_bytes(), pickle.dumps((Planted(tmp_path / "owned"), b""))
-    forged = own[program_files.HASHED :]
+    forged = own[signed_files.HASHED :]
     for content in (bomb, hashlib.sha256(bomb).digest() + bomb, hashlib.sha256(forged).digest() + forged):
         path.write_bytes(content)
         assert doubled("double", log) == [0.0, 2.0, 4.0, 6.0]
     assert len(log) == 4
     assert not (tmp_path / "owned").exists()
-    (folder / program_files.SECRET).write_bytes(b"x" * program_files.HASHED)
+    (folder / signed_files.SECRET).write_bytes(b"x" * signed_files.HASHED)
     doubled("double", log)
     assert len(log) == 5
 
@@ -226,8 +226,8 @@ def test_a_folder_where_others_may_write_is_refused(folder, mode):
 def test_the_folder_and_its_secret_are_private(folder):
     doubled("double", [])
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / program_files.SECRET).stat().st_mode & 0o777 == 0o600
-    (folder / program_files.SECRET).chmod(0o644)
+    assert (folder / signed_files.SECRET).stat().st_mode & 0o777 == 0o600
+    (folder / signed_files.SECRET).chmod(0o644)
     log = []
     with pytest.warns(bayesfit.compute.errors.BayesfitWarning, match="others may read it"):
         doubled("double", log)

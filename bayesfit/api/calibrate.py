@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 
 from bayesfit.backends.arrays import ensure_numpy
 from bayesfit.compute.errors import InputError, SettingsError, nearest
+from bayesfit.compute.operations import computing
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report
 from bayesfit.diagnose.calibration_verdict import judge
@@ -91,7 +92,7 @@ def calibrate(
     known = _known(rings, symmetry)
     pattern = _pattern(counts, good, nominal, known, (q_range, knots, free))
     numbers = _whole(draws, "draws", 4), _whole(chains, "chains", 1)
-    with jax.enable_x64(True), progress_bar(progress is True) as bar:
+    with computing(), progress_bar(progress is True) as bar:
         sampler = _sampler(pattern.profile, free, _frozen(given), *numbers)
         start = begun(pattern, sampler)
         report = progress if callable(progress) else bar

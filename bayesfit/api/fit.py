@@ -9,12 +9,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import xarray as xr
 
 from bayesfit.api.automatic_noise import answered, noises
 from bayesfit.api.stages import Choices, begin, estimate_each, run
 from bayesfit.compute.errors import SettingsError, nearest
+from bayesfit.compute.operations import computing
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Report, stop_on
 from bayesfit.modelling.model import Model
@@ -157,7 +157,7 @@ def at_work(progress: bool | Report, on_interrupt: str) -> Iterator[Report]:
     if on_interrupt not in ("raise", "return"):
         raise SettingsError(f"got {on_interrupt!r}", field="on_interrupt", remedy="It is 'raise' or 'return'")
     with ExitStack() as stack:
-        stack.enter_context(jax.enable_x64(True))
+        stack.enter_context(computing())
         if on_interrupt == "return":
             stack.enter_context(stop_on(signal.SIGINT))
         yield progress if callable(progress) else stack.enter_context(progress_bar(progress))
@@ -189,7 +189,7 @@ def point_estimate(
         2
     """
     choices = Choices(model, priors or {}, fixed or {}, {})
-    with jax.enable_x64(True):
+    with computing():
         begun = begin(curves, choices, next(noises(curves, choices, FitSettings(noise=noise, seed=seed))))
         outcome = estimate_each(begun.before)
     group = in_all_bins(least_squares_group(outcome), begun.problem.usable, len(begun.problem.points))

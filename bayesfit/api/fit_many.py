@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import xarray as xr
 
 from bayesfit.api.fit import at_work, check_options
@@ -14,6 +13,7 @@ from bayesfit.api.side_by_side import Ended, fit_side_by_side
 from bayesfit.api.stages import Choices
 from bayesfit.compute.elsewhere import Executor, in_order, unpacked, with_files
 from bayesfit.compute.errors import BayesfitError, InputError, SettingsError
+from bayesfit.compute.operations import computing
 from bayesfit.compute.work import Progress, Report, reported_as
 from bayesfit.modelling.model import Model
 from bayesfit.modelling.settings import FitSettings
@@ -105,7 +105,7 @@ def grouped[T](items: Sequence[T], bins: Callable[[T], int]) -> list[list[T]]:
 
 def fit_elsewhere(datasets: list[xr.Dataset], sent: Choices, settings: FitSettings) -> list[Ended]:
     """What an executor runs: the fit of datasets side by side, with the files that were sent."""
-    with unpacked(tuple(sent)) as values, jax.enable_x64(True):
+    with unpacked(tuple(sent)) as values, computing():
         return fit_side_by_side(datasets, Choices(*values), settings, lambda progress: None)
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError, SettingsError, nearest, warn
 from bayesfit.compute.kinds import expect_result
+from bayesfit.compute.operations import computing
 from bayesfit.data.dependence import warned_of
 from bayesfit.diagnose.law_verdict import LawFit, judge, residuals_of
 from bayesfit.diagnose.rules import VERDICTS
@@ -135,7 +136,7 @@ class _Choices:
 
 def _of_one(result: xr.DataTree, choices: _Choices) -> xr.DataTree:
     """The law of one dataset."""
-    with jax.enable_x64(True):
+    with computing():
         bins = likelihoods(result, choices.parameter, choices.verdicts, choices.model)
         dependent = warned_of(fitted_curves(result).isel(q_bin=bins.used))
         fitted = _fitted(bins, _delays(result), _errors(result, bins, choices.q), choices)

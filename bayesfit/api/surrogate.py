@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
 
@@ -15,6 +14,7 @@ from bayesfit.backends.arrays import ensure_numpy
 from bayesfit.compute.errors import InputError, SettingsError
 from bayesfit.compute.hardware import cores
 from bayesfit.compute.kinds import expect_curves
+from bayesfit.compute.operations import computing
 from bayesfit.compute.progress_bar import progress_bar
 from bayesfit.compute.work import Progress, Report
 from bayesfit.data.curves import by_bin
@@ -90,7 +90,7 @@ def surrogate(
     asked = Asked(known, delays, count["budget"], count["seed"], _curves(data, delays))
     effort = Effort(count["workers"], _positive(time_limit, "time_limit"), count["retries"])
     runs = Runs.begin(Simulator.parse(simulator), asked.space.names, delays, cache, effort)
-    with jax.enable_x64(True), progress_bar(progress is True) as bar:
+    with computing(), progress_bar(progress is True) as bar:
         report = progress if callable(progress) else bar
         told = replace(runs, report=lambda done, of: report(Progress("simulate", of, done, unit="runs")))
         return model_of(learn(asked, told, name), runs)

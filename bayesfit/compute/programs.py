@@ -36,11 +36,17 @@ def key(identity: str, arguments: PyTree, options: Mapping[str, Any] | None) -> 
 @lru_cache(maxsize=1)
 def makers() -> str:
     """The versions of the libraries, the machine, and a hash of the sources of this package."""
-    versions = [f"{name} {version(name)}" for name in LIBRARIES]
     root = Path(__file__).parents[1]
     sources = sorted(path for folder in (root, *root.iterdir()) for path in folder.glob("*.py"))
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
-    return repr((versions, platform.machine(), _processor(), jax.default_backend(), digest))
+    return repr((machine(), digest))
+
+
+@lru_cache(maxsize=1)
+def machine() -> str:
+    """The versions of the libraries, and the machine."""
+    versions = [f"{name} {version(name)}" for name in LIBRARIES]
+    return repr((versions, platform.machine(), _processor(), jax.default_backend()))
 
 
 def _processor() -> str:

@@ -12,6 +12,8 @@ from functools import cache
 
 import jax
 
+from bayesfit.compute.operations import computing
+
 
 def side_by_side[Made](calls: Sequence[Callable[[], Made]]) -> list[Made]:
     """What each of these calls returns, each called by the thread of a worker."""
@@ -40,7 +42,7 @@ def _as_here[Made](call: Callable[[], Made]) -> Callable[[], Made]:
     double = jax.config.jax_enable_x64
 
     def called() -> Made:
-        with jax.enable_x64(double):
+        with computing(double):
             return call()
 
     return called

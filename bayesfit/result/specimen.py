@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.keys import bin_keys
+from bayesfit.compute.operations import computing
 from bayesfit.modelling.priors import Prior, build, check_common, one_number, parse_prior
 
 REACHING_ZERO = frozenset({"Normal", "TruncatedNormal", "StudentT", "Cauchy", "Laplace", "Uniform"})
@@ -46,7 +47,7 @@ class GivenQuantity:
         """Independent draws of this shape, or the number alone, of shape ()."""
         if not isinstance(self.value, Prior):
             return np.asarray(self.value)
-        with jax.enable_x64(True):
+        with computing():
             key = jax.random.wrap_key_data(bin_keys(seed, np.array([("known", self.name)]))[0])
             return np.asarray(_distribution(self.value).sample(key, shape), float)
 
@@ -64,7 +65,7 @@ def parse_quantity(given: Any, name: str) -> GivenQuantity:
         return GivenQuantity(name, value)
     prior = parse_prior(given, name, name)
     check_common(prior, name)
-    with jax.enable_x64(True):
+    with computing():
         share = float(_distribution(prior).cdf(0.0)) if prior.family in REACHING_ZERO else 0.0
     if share > LARGEST_SHARE:
         raise SettingsError(
