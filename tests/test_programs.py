@@ -17,10 +17,12 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 from in_process import bayesfit as command_line
+from jax.experimental.compilation_cache import compilation_cache
 
 import bayesfit
-from bayesfit.compute import memory_maps, program_files, signed_files
+from bayesfit.compute import memory_maps, operations, program_files, signed_files
 from bayesfit.compute.devices import SPREADS, Spread, gather, place
+from bayesfit.compute.operations import computing
 from bayesfit.compute.patience import patiently, small_program
 from bayesfit.posterior.prepare import prepare
 from bayesfit.sample.nuts import Point
@@ -278,16 +280,85 @@ def test_nothing_is_kept_where_there_is_no_cache(folder, compilations):
     assert len(log) == len(compilations) == 2
 
 
-def test_the_oldest_programs_go_first(folder, monkeypatch):
+def test_programs_that_were_not_used_for_longest_go_first(folder, monkeypatch):
     monkeypatch.setattr(program_files, "MOST_KEPT", 2)
     log = []
-    for age, identity in enumerate(("one", "two", "three")):
+    for age, identity in enumerate(("one", "two", "one", "three")):
         doubled(identity, log)
         for path in kept_in(folder):
             os.utime(path, (path.stat().st_mtime - 10 + age,) * 2)
+    assert len(log) == 3
     assert len(list(kept_in(folder))) == 2
     doubled("three", log)
+    doubled("one", log)
     assert len(log) == 3
+
+
+@pytest.fixture
+def found(folder):
+    """What JAX has found on disk instead of compiling it."""
+    events = []
+
+    def heard(event, **_):
+        events.append(event)
+
+    jax.monitoring.register_event_listener(heard)
+    yield lambda: events.count("/jax/compilation_cache/cache_hits")
+    jax.monitoring.unregister_event_listener(heard)
+
+
+def cubed():
+    """An operation that JAX compiles, as if in a new process."""
+    jax.clear_caches()
+    return float(jax.jit(lambda x: x**3 + 0.125)(2.0))
+
+
+def test_operations_that_jax_compiles_on_the_way_are_kept(folder, found):
+    for hits in (0, 1):
+        with computing():
+            assert cubed() == 8.125
+        assert found() == hits
+    assert (folder / operations.FOLDER).stat().st_mode & 0o777 == 0o700
+
+
+def test_operations_outside_bayesfit_are_not_kept(folder, found):
+    assert cubed() == cubed() == 8.125
+    with computing():
+        pass
+    assert cubed() == 8.125
+    assert found() == 0
+    assert not folder.exists()
+    assert jax.config.jax_compilation_cache_dir is None
+
+
+@pytest.mark.parametrize("content", [lambda held: b"", lambda held: held[:-1] + bytes([held[-1] ^ 1])])
+def test_a_damaged_operation_is_compiled_again(folder, found, content):
+    for _ in range(2):
+        with computing():
+            assert cubed() == 8.125
+        for path in kept_in(folder / operations.FOLDER):
+            path.write_bytes(content(path.read_bytes()))
+    assert found() == 0
+
+
+def test_no_operation_is_kept_without_a_cache(folder, found):
+    bayesfit.set_cache(None)
+    for _ in range(2):
+        with computing():
+            assert cubed() == 8.125
+    assert found() == 0
+    assert not folder.exists()
+
+
+def test_the_users_own_cache_of_jax_is_left_alone(folder, tmp_path):
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
+    try:
+        with computing():
+            cubed()
+        assert not folder.exists()
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)
+        compilation_cache.reset_cache()
 
 
 def test_a_folder_that_cannot_be_written_keeps_nothing(folder):

@@ -23,7 +23,7 @@ from bayesfit.compute.programs import machine
 from bayesfit.compute.signed_files import keep_newest, read_signed, write_signed
 
 FOLDER = ".operations"  # in the folder of the programs
-MOST_KEPT = 5000  # files; the oldest are deleted first
+MOST_KEPT = 5000  # files; those that were not used for longest are deleted first
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import hmac
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,7 +23,8 @@ SECRET = ".secret"
 
 
 def read_signed(path: Path) -> bytes | None:
-    """What was written to this file; None if there is none, or if it is not what was written."""
+    """What was written to this file, which is the newest then; None if there is none, or if it is not what was
+    written."""
     where = path.parent
     if not where.is_dir() or (secret := _secret(where)) is None:
         return None
@@ -31,7 +33,11 @@ def read_signed(path: Path) -> bytes | None:
     except OSError:
         return None
     content = held[HASHED:]
-    return content if hmac.compare_digest(_signature(secret, path.name, content), held[:HASHED]) else None
+    if not hmac.compare_digest(_signature(secret, path.name, content), held[:HASHED]):
+        return None
+    with suppress(OSError):  # where nothing can be written, all files are kept
+        os.utime(path)
+    return content
 
 
 def write_signed(path: Path, content: bytes) -> None:
