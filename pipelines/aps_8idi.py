@@ -30,6 +30,7 @@ Arrays = dict[str, Any]
 PRIORS: Arrays = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
 
 Q_ERR = "xpcs/qmap/dynamic_q_err"  # in files that bayesfit has correlated, 1/angstrom
+NOTES = "xpcs/multitau/config/notes"  # likewise: what was masked or left out
 
 
 def recognise(path: Path) -> str | None:
@@ -66,7 +67,8 @@ def _current(reader: Reader) -> tuple[Arrays, list[str]]:
     arrays = {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi}
     if reader.has(Q_ERR) and reader.array(Q_ERR).shape == (len(g2),):
         arrays["q_err"] = reader.vector(Q_ERR)
-    return arrays | said | counting | covariance_of(reader, len(g2), _flat(reader)), [*notes, note]
+    notes += [*reader.strings(NOTES), note]
+    return arrays | said | counting | covariance_of(reader, len(g2), _flat(reader)), notes
 
 
 def _counting(reader: Reader, bins: int) -> tuple[Arrays, str]:

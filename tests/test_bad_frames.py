@@ -151,6 +151,31 @@ def test_slices_are_written_over_neither_input_nor_what_others_made(tmp_path):
     assert sorted(path.name for path in tmp_path.glob("g2_age_*")) == ["g2_age_0.npy", "g2_age_7.npy"]
 
 
+def test_a_run_from_raw_frames_correlates_them_as_the_settings_say(tmp_path):
+    np.save(tmp_path / "raw.npy", DARK)
+    save_partition(BINS, tmp_path / "qmap.hdf")
+    good = np.ones(DARK.shape[1:], bool)
+    good[2, 3] = False
+    np.save(tmp_path / "good.npy", good)
+    given = tmp_path / "raw.npy", "-o", tmp_path / "results", "--model", "single_exponential", "--set", "draws=100"
+    bins, own = ("--qmap", tmp_path / "qmap.hdf"), {"frame_time": 0.5, "delays_per_level": 4, "normalise": "frame"}
+    chosen = [f"--set=correlate.{name}={value}" for name, value in own.items()]
+    chosen.append(f"--set=correlate.pixel_mask={tmp_path / 'good.npy'}")
+    assert "the frames do not state it" in cli("run", *given, *bins).complaints
+    assert cli("run", *given, *bins, *chosen).code in (0, 3)
+    found, expected = bayesfit.read(tmp_path / "results" / "raw_g2.hdf"), correlated(DARK, pixel_mask=good, **own)
+    np.testing.assert_allclose(found.g2, expected.g2, rtol=1e-12)
+    np.testing.assert_allclose(found.tau, expected.tau)
+    for wrong, said in (
+        ((*given, *chosen), "correlate: is of raw frames"),
+        ((*given, *bins, "--set=correlate.frame_tim=1"), "unknown setting"),
+        ((*given, *bins, *chosen[:-1], "--set=correlate.pixel_mask=no.npy"), "holds no array"),
+    ):
+        refused = cli("run", *wrong, "--fresh")
+        assert (refused.code in (1, 2), len(refused.complaints.splitlines())) == (True, 1), refused
+        assert said in refused.complaints
+
+
 def test_two_files_whose_curves_would_have_one_name_are_refused(tmp_path):
     save_partition(BINS, tmp_path / "qmap.hdf")
     for folder in ("a", "b"):

@@ -192,6 +192,14 @@ def test_measured_covariance_tests_theorys():
     assert all(verdict == "misfit" for verdict in wrong.verdict.values)
 
 
+def test_measured_covariance_tests_theorys_in_a_joint_fit():
+    data = bayesfit.correlate(FRAMES, QMAP)
+    wrong, pooled = data.assign(g2_cov=3 * data.g2_cov), {"rate": "diffusion"}
+    found = bayesfit.fit(wrong, "single_exponential", noise="photons", across=pooled, draws=200, seed=1)["diagnostics"]
+    assert 0.8 < float(np.sqrt((found.sd_ratio**2).mean() / 3)) < 1.2
+    assert "larger errors than theory" in " ".join(found.reason.values)
+
+
 def test_ratios_are_disputed_only_beyond_chance():
     freedom = np.full(4, 31.0)
     assert _disputed(np.array([1.2, 1.31, 1.6, 0.5]), freedom).tolist() == [False, False, True, False]

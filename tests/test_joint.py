@@ -14,6 +14,7 @@ from scipy.special import gamma
 
 import bayesfit
 from bayesfit.api.sequential_prior import priors_in_common
+from bayesfit.compute.errors import BayesfitWarning
 from bayesfit.compute.keys import bin_keys
 from bayesfit.compute.work import Stop
 from bayesfit.posterior.joint import joint_posterior, priors_of
@@ -151,6 +152,14 @@ def test_the_full_program_has_the_same_posterior(diffusion):
         np.testing.assert_allclose(ours.std(), found[name].std(), rtol=0.12)
     ours = diffusion["posterior"].contrast.values.reshape(-1, BINS)
     np.testing.assert_allclose(ours.mean(0), found["contrast"].mean(0), atol=0.2 * found["contrast"].std(0).max())
+
+
+def test_a_law_that_takes_uncertain_q_as_exact_says_so():
+    curves = data()
+    known = curves.assign_coords(q_err=0.02 * curves.q)
+    options = {"across": {"rate": "diffusion"}, "noise": "stated", "method": "svi", "seed": 1}
+    with pytest.warns(BayesfitWarning, match="rate: a joint fit takes q as exact, .* up to 2 %"):
+        bayesfit.fit(known, "single_exponential", **options)
 
 
 def test_groups_have_a_value_each():

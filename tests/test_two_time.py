@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from bayesfit.compute.work import heeded, stop_on
 from bayesfit.correlation import frames as frames_module
 from bayesfit.correlation import products as products_module
 from bayesfit.data.counting import as_counted
+from bayesfit.data.covariance import as_estimated
 from bayesfit.geometry import Detector, partition, qmap, save_partition
 
 SHAPE = 24, 30
@@ -185,6 +187,19 @@ def test_a_rate_that_changes_with_age_is_recovered_slice_by_slice():
     found, sd = (getattr(result["posterior"].rate, what)(("chain", "draw")).values for what in ("mean", "std"))
     assert np.all(np.abs(found - wanted) < 4 * sd + 0.03 * wanted)
     assert np.all(np.diff(found, axis=0) < 0)
+
+
+def test_slices_carry_their_covariance_and_the_error_of_q(tmp_path):
+    known = BINS._replace(dynamic=replace(BINS.dynamic, q_err=0.01 * BINS.dynamic.centers[0]))
+    found = bayesfit.correlate(photons(), known, frame_time=1.0, two_time=True, ages=2)
+    bayesfit.save_two_time(found, tmp_path / "found.nc")
+    for slices in map(bayesfit.age_slices, (found, bayesfit.read_two_time(tmp_path / "found.nc"))):
+        for number, one in enumerate(slices):
+            np.testing.assert_array_equal(one.q_err, known.dynamic.q_err)
+            np.testing.assert_array_equal(one.cov_samples, found.cov_samples[number])
+            assert one.cov_samples.min() > 8
+            np.testing.assert_allclose(np.diagonal(one.g2_cov.values, axis1=1, axis2=2), one.g2_err**2)
+            assert as_estimated(one).valid.any("tau").all()
 
 
 def test_expected_pairs_of_slices_are_those_of_their_counted_numbers():

@@ -78,8 +78,8 @@ def correlate(
         and `g2_cov` (q_bin, tau, tau_other), the covariance of g2 between delays by a jackknife over blocks of pixels,
         or, in bins of fewer than 8 pixels, of time, `cov_samples` of them, whose diagonal is `g2_err` squared. With
         `two_time`, the same with a first dimension `age`, and with `usable` (age, tau), the delays that are of the age
-        of their slice; `bayesfit.age_slices` makes curves of it; `g2_scatter` and the covariance of bins of fewer than
-        8 pixels are NaN there.
+        of their slice, but without `g2_scatter`; `bayesfit.age_slices` makes curves of it. The covariance of bins of
+        fewer than 8 pixels is NaN there.
 
     Raises:
         InputError: frames, masks and bins do not fit together, or cannot be used. SettingsError: a setting is

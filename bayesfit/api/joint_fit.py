@@ -12,12 +12,13 @@ from jaxtyping import Float, Int
 
 from bayesfit.api import photon_fit
 from bayesfit.compute.devices import TRACING
-from bayesfit.compute.errors import SettingsError
+from bayesfit.compute.errors import SettingsError, warn
 from bayesfit.compute.work import Report, Stop, heeded
 from bayesfit.data.dependence import warned_of
 from bayesfit.diagnose.outcome import Outcome, Together
 from bayesfit.modelling.priors import Prior, one_number, parse_common
 from bayesfit.posterior.joint import Joint, joint_posterior
+from bayesfit.posterior.law_pooling import LawPooling
 from bayesfit.posterior.pooling import check_choices, check_poolings, parse_across
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import Problem
@@ -91,6 +92,7 @@ def check_included(include: tuple[str, ...]) -> None:
 def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Outcome, report: Report) -> Outcome:
     """Estimate every bin by itself, then sample all bins together. `places` are their indices in the dataset."""
     dependent = warned_of(before.curves)
+    _warn_of_uncertain_q(pooled, before.curves)
     pooled = pooled.of_bins(places)
     stop = heeded()
     joint, found = _estimated(pooled, before, report, stop)
@@ -102,6 +104,19 @@ def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Out
     draws, shared, k = _sampled(joint, start, before, report, stop)
     together = Together(pooled.across, joint, fits, shared, start.how, pooled.priors, pooled.fixed, dependent, k)
     return replace(found, lowest_potential=_lowest(draws.stats["potential"]), draws=draws, together=together)
+
+
+def _warn_of_uncertain_q(pooled: Pooled, curves: xr.Dataset) -> None:
+    """Say where a law takes q as exact that is known with an error."""
+    if "q_err" not in curves or not np.any(curves.q_err.values > 0):
+        return
+    for pooling in pooled.poolings:
+        if isinstance(pooling, LawPooling):
+            warn(
+                f"across.{pooling.parameter}: a joint fit takes q as exact, and q_err is up to "
+                f"{100 * np.nanmax(curves.q_err.values / curves.q.values):.2g} % of q; fit the bins by themselves, and "
+                "then bayesfit.law(result, q='uncertain') carries it into the law's parameters"
+            )
 
 
 def _estimated(pooled: Pooled, before: Outcome, report: Report, stop: Stop) -> tuple[Joint, Outcome]:

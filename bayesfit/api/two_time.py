@@ -40,6 +40,7 @@ def of_slices(found: Sequence[Correlated], frame_time: float, file: str | None =
         "pairs_seen": np.stack([each.seen for each in found]),
         "pairs_expected": np.stack([each.expected for each in found]),
         "g2_cov": np.stack([each.cov for each in found]),
+        "cov_samples": np.stack([each.cov_samples for each in found]),
         "counts": np.stack([np.maximum(each.counts, DARK) for each in found]),
         "pixels": np.stack([np.maximum(each.pixels, 1) for each in found]),
         "frames": np.array([each.frames for each in found], float),
@@ -50,6 +51,8 @@ def of_slices(found: Sequence[Correlated], frame_time: float, file: str | None =
     data = two_time_record(
         first.lags * frame_time, np.array(ages.edges) * frame_time, arrays, *first.partition.dynamic.centers
     )
+    if (q_err := first.partition.dynamic.q_err) is not None:
+        data = data.assign_coords(q_err=("q_bin", q_err, data.q.attrs))
     return data.assign_attrs(described(frame_time, file), **attrs, notes="; ".join(first.notes))
 
 

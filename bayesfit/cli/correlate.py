@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from bayesfit.api.correlate_file import Request
     from bayesfit.correlation.multitau import Correlated
+    from bayesfit.modelling.settings import CorrelateSettings
 
 MASK_HELP = "array in a file .npy, not 0 where good"
 
@@ -46,28 +47,58 @@ def correlate(
 
     The same command again goes on where it was stopped.
     """
-    from bayesfit.api.correlate_file import Request
-    from bayesfit.correlation.multitau import Masks, Settings
+    from bayesfit.modelling.settings import CorrelateSettings
 
-    settings = Settings(delays_per_level, normalise, flatten, backend)  # type: ignore[arg-type]  # it checks them
-    masks = Masks(read_mask(frame_mask), read_mask(pixel_mask))
-    request = Request(raw, qmap, settings, masks, frame_time, dataset, _read_ages(ages) if two_time else None)
+    chosen = CorrelateSettings(
+        frame_time=frame_time,
+        delays_per_level=delays_per_level,
+        normalise=normalise,
+        flatten=flatten,
+        frame_mask=None if frame_mask is None else str(frame_mask),
+        pixel_mask=None if pixel_mask is None else str(pixel_mask),
+        dataset=dataset,
+        backend=backend,
+    )
+    request = _request(raw, qmap, chosen)._replace(ages=_read_ages(ages) if two_time else None)
     _correlate(request, output, fresh)
 
 
-def correlated_files(files: list[Path], qmap: Path, folder: Path, fresh: bool) -> list[Path]:
-    """The files of curves, FOLDER/NAME_g2.hdf, that these files of frames are correlated into.
+def _request(raw: Path, qmap: Path, chosen: CorrelateSettings) -> Request:
+    """What is to be correlated, and how.
 
     Raises:
-        BayesfitError: a file cannot be used.
+        InputError: a mask cannot be read. SettingsError: a setting is impossible.
     """
     from bayesfit.api.correlate_file import Request
+    from bayesfit.correlation.multitau import Masks, Settings
 
+    names = chosen.delays_per_level, chosen.normalise, chosen.flatten, chosen.backend
+    settings = Settings(*names)  # type: ignore[arg-type]  # it checks them
+    masks = Masks(read_mask(chosen.frame_mask), read_mask(chosen.pixel_mask))
+    return Request(raw, qmap, settings, masks, chosen.frame_time, chosen.dataset)
+
+
+def correlated_files(
+    files: list[Path], qmap: Path | None, chosen: CorrelateSettings, folder: Path, fresh: bool
+) -> list[Path]:
+    """The files of curves, FOLDER/NAME_g2.hdf, that these files of frames are correlated into; the files themselves
+    where there is no q-map, since they hold curves then.
+
+    Raises:
+        SettingsError: frames are to be correlated in some way, but there is no q-map. BayesfitError: a file cannot be
+            used.
+    """
+    from bayesfit.compute.errors import SettingsError
+
+    if qmap is None:
+        if chosen.model_fields_set:
+            raise SettingsError("is of raw frames", field="correlate", remedy="Give their bins with --qmap")
+        return files
     check_folder(folder)
     made = [made_folder(folder) / f"{file.stem}_g2.hdf" for file in found_files(files)]
     _refuse_same(files, made)
     for file, output in zip(found_files(files), made, strict=True):
-        _correlate(Request(file, qmap), output, fresh)
+        _correlate(_request(file, qmap, chosen), output, fresh)
     return made
 
 
@@ -122,7 +153,7 @@ def _read_ages(given: str) -> int | list[float]:
         raise SettingsError(f"got {given!r}", field="--ages", remedy=remedy) from error
 
 
-def read_mask(path: Path | None) -> np.ndarray | None:
+def read_mask(path: str | Path | None) -> np.ndarray | None:
     """A mask from its file.
 
     Raises:
@@ -137,4 +168,4 @@ def read_mask(path: Path | None) -> np.ndarray | None:
     try:
         return np.asarray(np.load(path, allow_pickle=False)).astype(bool)
     except (OSError, ValueError) as error:
-        raise InputError(f"holds no array ({error})", file=path, remedy="Write it by numpy.save") from error
+        raise InputError(f"holds no array ({error})", file=str(path), remedy="Write it by numpy.save") from error

@@ -83,7 +83,7 @@ def run(
     130 interrupted by Ctrl-C, 143 by SIGTERM, 129 by a hang-up (what was done is kept).
     """
     settings = started(context)
-    curves = files if qmap is None else correlated_files(files, qmap, output, fresh)
+    curves = correlated_files(files, qmap, settings.for_correlate, output, fresh)
     (jobs, left_out), share = _jobs(curves, output, settings), Shard.parse(shard)
     wishes = Wishes(plot, report, advise, fresh, brief=len(jobs) > FEW)
     status = Status(share.of(jobs), output, share.ending) if len(jobs) > 1 or dask else None

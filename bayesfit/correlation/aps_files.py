@@ -117,4 +117,5 @@ def _multitau(found: Correlated) -> dict[str, Any]:
         "config/avg_frame": 1,
         "config/dpl": found.settings.delays_per_level,
         "config/bayesfit": json.dumps(settings),
+        "config/notes": "; ".join(found.notes),
     }

@@ -19,6 +19,7 @@ OF_POINTS = {
     "pairs_seen": "photon pairs seen",
     "pairs_expected": "photon pairs expected where g2 = 1",
     "g2_cov": "covariance of g2",
+    "cov_samples": "independent samples that the covariance comes from",
     "counts": "mean photons per pixel and frame",
     "pixels": "pixels of the bin",
     "frames": "frames of the slice that were used",
@@ -28,13 +29,14 @@ OF_POINTS = {
 DIMS = {
     **dict.fromkeys(("g2", "g2_err", "pairs_seen", "pairs_expected"), ("age", "q_bin", "tau")),
     "g2_cov": ("age", "q_bin", "tau", "tau_other"),
+    "cov_samples": ("age", "q_bin"),
     "counts": ("age", "q_bin"),
     "pixels": ("age", "q_bin"),
     "frames": ("age",),
     "frames_summed": ("tau",),
     **dict.fromkeys(("usable", "frame_pairs"), ("age", "tau")),
 }
-COUNTED = ("counts", "pixels", "frames", "frames_summed", "frame_pairs")
+NUMBERS = ("q_err", "cov_samples", "counts", "pixels", "frames", "frames_summed", "frame_pairs")
 WORDS = ("layout", "tau_unit", "q_unit", "normalise", "flatten", "understood")
 
 
@@ -113,7 +115,9 @@ def _slice(data: xr.Dataset) -> xr.Dataset:
         raise InputError(
             f"{where}: no delay is short enough", file=file or None, field="age", remedy="Give wider slices"
         )
-    numbers: dict[str, Any] = {name: data[name].values for name in COUNTED if name in data}
+    numbers: dict[str, Any] = {name: data[name].values for name in NUMBERS if name in data}
+    if "g2_cov" in data:
+        numbers["g2_cov"] = data.g2_cov.isel(tau_other=np.flatnonzero(whole.usable.values)).values
     words = {name: whole.attrs[name] for name in WORDS if name in whole.attrs}
     try:
         made = curves(
@@ -129,8 +133,6 @@ def _slice(data: xr.Dataset) -> xr.Dataset:
     except InputError as error:
         raise InputError(f"{where}: {error}", field="age", remedy="Give wider slices") from error
     own = {name: data[name] for name in ("pairs_seen", "pairs_expected") if name in data}
-    if "g2_cov" in data:
-        own["g2_cov"] = data.g2_cov.isel(tau_other=np.flatnonzero(whole.usable.values))
     made = made.assign({name: (array.dims, array.values, array.attrs) for name, array in own.items()})
     notes = "; ".join(filter(None, [made.attrs["notes"], whole.attrs.get("notes", "")]))
     return made.assign_attrs(notes=notes, file=f"{file}, {where}" if file else "")

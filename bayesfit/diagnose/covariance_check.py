@@ -4,7 +4,8 @@ A fit with theory's weights is, near its solution, the linear estimator a = C J^
 posterior, J the derivatives of the curve, and T theory's covariance of the points y. If T is right its data noise has
 the covariance C J^T T^-1 J C; if the measured covariance S is, it is C J^T T^-1 S T^-1 J C. The root of the ratio of
 their diagonals is by how much theory's error of a parameter is too small. With S from n samples and T right, n - 1
-times the square of the ratio is a chi-square variable of n - 1 degrees of freedom.
+times the square of the ratio is a chi-square variable of n - 1 degrees of freedom. In a joint fit the other bins are
+part of a bin's prior, so C is again that of the posterior, and the ratio is of the noise that the bin's own data bring.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class SdRatios(NamedTuple):
 def sd_ratios(outcome: Outcome) -> SdRatios:
     """The ratios of all bins of a fit with noise "photons"; there are none without a measured covariance."""
     measured = "g2_cov" in outcome.curves and "cov_samples" in outcome.curves
-    if outcome.problem.counting is None or not measured or outcome.together or not outcome.draws.values:
+    if outcome.problem.counting is None or not measured or not outcome.draws.values:
         return SdRatios({}, [""] * outcome.bins)
     samples = outcome.curves.cov_samples.values
     places = np.flatnonzero((samples >= FEWEST_SAMPLES) & (outcome.draws.done > 1))

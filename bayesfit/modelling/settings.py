@@ -93,6 +93,19 @@ class HardwareSettings(Strict):
     cache: str | None = None
 
 
+class CorrelateSettings(Strict):
+    """How raw frames are correlated before they are fitted; see `bayesfit.correlate`. Masks are paths of files .npy."""
+
+    frame_time: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    delays_per_level: Integer = 8
+    normalise: str = "symmetric"
+    flatten: str = "static_bins"
+    frame_mask: str | None = None
+    pixel_mask: str | None = None
+    dataset: str | None = None
+    backend: str | None = None
+
+
 class RunSettings(HardwareSettings, FitSettings):
     """All settings of a run; the keys of a TOML file."""
 
@@ -114,11 +127,21 @@ class RunSettings(HardwareSettings, FitSettings):
     names: Annotated[tuple[str | float | int, ...] | None, BeforeValidator(_as_tuple)] = None
     sequential_prior: Annotated[float, Field(ge=1)] | None = None
     level: Annotated[float, Field(ge=0, lt=0.5)] = 1e-3
+    correlate: dict[str, Any] = {}
+
+    @property
+    def for_correlate(self) -> CorrelateSettings:
+        """How raw frames are correlated.
+
+        Raises:
+            SettingsError: there is no such setting, or a value is impossible.
+        """
+        return CorrelateSettings(**self.correlate)
 
     @property
     def for_fit(self) -> dict[str, Any]:
         """The keyword arguments of `bayesfit.fit`, the model aside."""
-        return self.model_dump(exclude={"model", "pipeline", "specimen", *READING, *TOGETHER, *HARDWARE})
+        return self.model_dump(exclude={"model", "pipeline", "specimen", "correlate", *READING, *TOGETHER, *HARDWARE})
 
     @property
     def for_read(self) -> dict[str, Any]:
