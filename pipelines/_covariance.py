@@ -3,12 +3,14 @@ boost_corr keeps on request (-G), by the same jackknife over blocks of pixels as
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import numpy as np
 
 from bayesfit.compute.errors import InputError
-from bayesfit.compute.hdf5 import Reader
+from bayesfit.compute.hdf5 import Reader, opened
 from bayesfit.geometry.bins import Bins, Partition
 from bayesfit.pipelines._counting import labels_of
 
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
 STATED = "xpcs/multitau/normalized_g2_cov"
 SAMPLES = "xpcs/multitau/normalized_g2_cov_samples"
 OF_PIXELS = ("xpcs/multitau/unnormalized_G2", "xpcs/multitau/unnormalized_g2")
+LINKED = "G2IPIF"  # in the file beside, where an earlier boost_corr has put them
 ROI_MAP = "xpcs/qmap/{}_roi_map"
 
 
-def covariance_of(reader: Reader, bins: int, mapping: np.ndarray | None) -> dict[str, Any]:
-    """`g2_cov` and `cov_samples` as `bayesfit.curves` takes them; nothing where the file does not say.
+def covariance_of(reader: Reader, bins: int, mapping: np.ndarray | None) -> tuple[dict[str, Any], str]:
+    """`g2_cov` and `cov_samples` as `bayesfit.curves` takes them, nothing where the file does not say; and a note where
+    it says that they are in another file, which is not there.
 
     Args:
         reader: the open file.
@@ -34,25 +38,43 @@ def covariance_of(reader: Reader, bins: int, mapping: np.ndarray | None) -> dict
         InputError: the products are of another detector than the map.
     """
     if reader.has(STATED) and reader.has(SAMPLES):
-        return {"g2_cov": reader.array(STATED), "cov_samples": reader.vector(SAMPLES)}
-    found = [name for name in OF_PIXELS if reader.has(name)]
-    if not found or not reader.has(ROI_MAP.format("dynamic")):
-        return {}
+        return {"g2_cov": reader.array(STATED), "cov_samples": reader.vector(SAMPLES)}, ""
+    if not reader.has(ROI_MAP.format("dynamic")):
+        return {}, ""
     roi_map = reader.matrix(ROI_MAP.format("dynamic"))
     labels = labels_of(roi_map, bins, mapping)
     if labels is None:
-        return {}
-    return _of_pixels(reader, found[0], roi_map, labels)
+        return {}, ""
+    for name in OF_PIXELS:
+        if reader.has(name):
+            return _of_pixels(reader, reader, name, labels), ""
+        if (path := _beside(reader, name)) is not None:
+            if not path.is_file():
+                return {}, f"g2 has no covariance: {name} is in {path.name}, which is not there"
+            with opened(path) as other:
+                return _of_pixels(reader, other, LINKED, labels), ""
+    return {}, ""
 
 
-def _of_pixels(reader: Reader, name: str, roi_map: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """The covariance from the products of every pixel."""
+def _beside(reader: Reader, name: str) -> Path | None:
+    """The file of the same folder in which boost_corr has put the products, and to which it links; None if there is no
+    such link. No other is followed."""
+    link = reader.file.get(name, getlink=True) if name.rpartition("/")[0] in reader.file else None
+    if not isinstance(link, h5py.ExternalLink) or link.path.strip("/") != LINKED:
+        return None
+    path = reader.path.parent / link.filename
+    return path if Path(link.filename).name == link.filename and not path.is_symlink() else None
+
+
+def _of_pixels(reader: Reader, other: Reader, name: str, labels: np.ndarray) -> dict[str, Any]:
+    """The covariance from the products of every pixel, which may be in another file."""
     from bayesfit.correlation.blocks import blocks_of
     from bayesfit.correlation.jackknife import covariance
     from bayesfit.correlation.normalise import pairs_of
 
+    roi_map = reader.matrix(ROI_MAP.format("dynamic"))
     blocks = blocks_of(_partition(reader, roi_map, labels), roi_map > 0)
-    pairs = pairs_of(_sums(reader, name, roi_map.shape, blocks), blocks, "symmetric")
+    pairs = pairs_of(_sums(other, name, roi_map.shape, blocks), blocks, "symmetric")
     return {"g2_cov": covariance(pairs, blocks), "cov_samples": blocks.by_dynamic(np.ones(blocks.pixels.size))}
 
 

@@ -7,7 +7,8 @@ Older       /exchange/norm-0-g2 (tau, bin), norm-0-stderr, tau in frames; /xpcs/
 Counting    photons per pixel and frame from temporal_mean/scattering_2d, or pixelSum, over the pixels of a bin in
             dynamic_roi_map, or dqmap; frames from intensity_vs_time, or frameSum; files averaged from file_list.
 Covariance  of g2 between delays, from unnormalized_G2 (tau, 3, row, column), which boost_corr writes with -G: mean
-            product of each pixel, and means of its early and its late frames; or normalized_g2_cov, as we write it.
+            product of each pixel, and means of its early and its late frames, or a link to G2IPIF in the file beside;
+            or normalized_g2_cov, as we write it.
 Amplitudes  X-rays see contrasts of a few percent to a half, on a baseline near 1.
 """
 
@@ -67,8 +68,8 @@ def _current(reader: Reader) -> tuple[Arrays, list[str]]:
     arrays = {"tau": tau, "g2": g2, "g2_err": g2_err, "q": q, "phi": phi}
     if reader.has(Q_ERR) and reader.array(Q_ERR).shape == (len(g2),):
         arrays["q_err"] = reader.vector(Q_ERR)
-    notes += [*reader.strings(NOTES), note]
-    return arrays | said | counting | covariance_of(reader, len(g2), _flat(reader)), notes
+    covariance, without = covariance_of(reader, len(g2), _flat(reader))
+    return arrays | said | counting | covariance, [*notes, *reader.strings(NOTES), note, without]
 
 
 def _counting(reader: Reader, bins: int) -> tuple[Arrays, str]:

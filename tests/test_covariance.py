@@ -165,9 +165,42 @@ def test_products_of_every_pixel_give_the_same_covariance(tmp_path):
         by_pixel.append([np.mean(early * late, axis=0), early.mean(axis=0), late.mean(axis=0)])
     path = tmp_path / "results.hdf"
     bayesfit_file(path, own, lags, np.array(by_pixel))
-    data = bayesfit.read(path)
-    np.testing.assert_allclose(data.g2_cov, own.cov[:, : lags.size, : lags.size], rtol=1e-4, atol=1e-9)
-    np.testing.assert_array_equal(data.cov_samples, own.cov_samples)
+    moved_beside(path)
+    for read in (path, tmp_path / "linked.hdf"):
+        data = bayesfit.read(read)
+        np.testing.assert_allclose(data.g2_cov, own.cov[:, : lags.size, : lags.size], rtol=1e-4, atol=1e-9)
+        np.testing.assert_array_equal(data.cov_samples, own.cov_samples)
+    (tmp_path / "linked_G2.hdf").rename(tmp_path / "gone.hdf")
+    data = bayesfit.read(tmp_path / "linked.hdf")
+    assert "g2_cov" not in data
+    assert "unnormalized_g2 is in linked_G2.hdf, which is not there" in data.notes
+
+
+@pytest.mark.parametrize(("file", "place"), [("../other_G2.hdf", "/G2IPIF"), ("other_G2.hdf", "/secret")])
+def test_no_other_link_is_followed(file, place, tmp_path):
+    (folder := tmp_path / "folder").mkdir()
+    shape = 2, 3, *read_partition(QMAP).mask.shape
+    for path in (tmp_path / "other_G2.hdf", folder / "other_G2.hdf"):
+        with h5py.File(path, "w") as other:
+            other["G2IPIF"] = other["secret"] = np.ones(shape, np.float32)
+    frames = np.random.default_rng(3).poisson(0.3, (64, *shape[2:]))
+    own = multitau(frames_of(frames, shape[2:]), read_partition(QMAP), Settings(delays_per_level=4), Masks())
+    bayesfit_file(folder / "results.hdf", own, own.lags[:2], np.ones(shape))
+    with h5py.File(folder / "results.hdf", "a") as result:
+        del result["xpcs/multitau/unnormalized_G2"]
+        result["xpcs/multitau/unnormalized_g2"] = h5py.ExternalLink(file, place)
+    assert "g2_cov" not in bayesfit.read(folder / "results.hdf")
+
+
+def moved_beside(path):
+    """The same as an earlier boost_corr writes it: products in a file of their own, and a link to them."""
+    with h5py.File(path) as file, h5py.File(path.with_name("linked.hdf"), "w") as linked:
+        for group in ("xpcs", "entry"):
+            file.copy(group, linked)
+        with h5py.File(path.with_name("linked_G2.hdf"), "w") as beside:
+            file.copy("xpcs/multitau/unnormalized_G2", beside, "G2IPIF")
+        del linked["xpcs/multitau/unnormalized_G2"]
+        linked["xpcs/multitau/unnormalized_g2"] = h5py.ExternalLink("linked_G2.hdf", "/G2IPIF")
 
 
 def bayesfit_file(path, own, lags, products):

@@ -183,6 +183,13 @@ def renamed(path, names, units, factors=(1.0, 1.0)):
                 file[prefix + name] = value
 
 
+def test_an_unknown_unit_of_q_is_refused(looked, tmp_path):
+    path = save_partition(partition(looked, (3, 4)), tmp_path / "qmap.hdf")
+    renamed(path, ["q", "phi"], ["furlong^-1", "deg"])
+    with pytest.raises(bayesfit.InputError, match=r"map_units: the unit of q, 'furlong\^-1', is not known"):
+        read_partition(path)
+
+
 @pytest.mark.parametrize(
     ("names", "units", "factors"),
     [

@@ -177,7 +177,11 @@ def _in_q_and_phi(
         mapping = other * lists[0].size + place
         lists, names = lists[::-1], names[::-1]
     radian = units.get("phi", "").strip().lower().startswith("rad")
-    factors = per_angstrom(units.get("q", ""))[0], float(np.degrees(1.0)) if radian else 1.0
+    factor, unit = per_angstrom(units.get("q", ""))
+    if "assumed" in unit and units.get("q", "").strip():
+        problem = f"the unit of q, {units['q']!r}, is not known"
+        raise InputError(problem, file=reader.path, field=f"{group}/map_units", remedy="Expected 1/angstrom or 1/nm")
+    factors = factor, float(np.degrees(1.0)) if radian else 1.0
     q, phi = (
         each * factor if name == known else np.full(each.size, np.nan)
         for each, factor, name, known in zip(lists, factors, names, NAMES, strict=True)
