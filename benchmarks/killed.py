@@ -1,0 +1,106 @@
+"""A million frames, killed in the middle and gone on with: the same bits, and how much work was lost; and the memory.
+
+`uv run python benchmarks/killed.py [--frames 1000000] [--side 64] [--counts 0.01]`
+
+The frames are a file of Rigaku's photons, made here. `bayesfit correlate` runs once undisturbed; then again, killed
+(SIGKILL) when it has kept its sums for the second time, and once more with the same command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from bayesfit.geometry import Detector, partition, qmap, save_partition
+
+AT_ONCE = 20_000  # frames that are made together
+SUMS = 10_000  # bytes, which a file with sums exceeds
+PROGRAM = Path(sys.executable).with_name("bayesfit")
+
+
+def made(path: Path, frames: int, side: int, counts: float) -> int:
+    """Write a file of photons, and return their number."""
+    rng, written = np.random.default_rng(1), 0
+    with path.open("wb") as file:
+        for start in range(0, frames, AT_ONCE):
+            seen = rng.poisson(counts, (min(AT_ONCE, frames - start), side * side)).astype(np.uint64)
+            frame, pixel = np.nonzero(seen)
+            number = seen[frame, pixel]
+            words = (
+                (frame + start).astype(np.uint64) << np.uint64(40) | pixel.astype(np.uint64) << np.uint64(16) | number
+            )
+            file.write(words.tobytes())
+            written += int(number.sum())
+    return written
+
+
+def correlate(folder: Path, output: str) -> subprocess.Popen[str]:
+    command = [PROGRAM, "correlate", "frames.bin", "qmap.hdf", "-o", output, "--frame-time", "1e-5"]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def finished(folder: Path, output: str) -> float:
+    """Run to the end, and return the time it took [s]."""
+    began = time.perf_counter()
+    process = correlate(folder, output)
+    said, _ = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"exit code {process.returncode}")
+    print(said.strip(), flush=True)
+    return time.perf_counter() - began
+
+
+def killed(folder: Path, output: str, times: int) -> float:
+    """Run until sums were kept so many times, and kill; returns how long it ran [s]."""
+    began, process, kept = time.perf_counter(), correlate(folder, output), set[int]()
+    while len(kept) < times:
+        if process.poll() is not None:
+            raise SystemExit("it ended before it kept anything: give more frames")
+        kept |= {
+            path.stat().st_mtime_ns for path in folder.glob(f".{output}.progress/*") if path.stat().st_size > 10_000
+        }
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    return time.perf_counter() - began
+
+
+def same(one: Path, other: Path) -> bool:
+    """Whether all numbers of two files are the same, to the bit."""
+    names: list[str] = []
+    with h5py.File(one) as a, h5py.File(other) as b:
+        a.visititems(lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) else None)
+        return all(np.array(a[name]).tobytes() == np.array(b[name]).tobytes() for name in names)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--side", type=int, default=64)
+    parser.add_argument("--counts", type=float, default=0.01)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        photons = made(folder / "frames.bin", given.frames, given.side, given.counts)
+        size = (folder / "frames.bin").stat().st_size
+        print(f"{given.frames} frames, {photons} photons, {size / 1e6:.0f} MB", flush=True)
+        detector = Detector((given.side, given.side), (75e-6, 75e-6), 5.0, (-4.0, -4.0), 1.24)
+        save_partition(partition(qmap(detector), (10, 1)), folder / "qmap.hdf", detector)
+        whole = finished(folder, "whole.hdf")
+        ran = killed(folder, "again.hdf", 2)
+        rest = finished(folder, "again.hdf")
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        print(f"undisturbed {whole:.0f} s; killed after {ran:.0f} s, the rest took {rest:.0f} s", flush=True)
+        print(f"the same bits: {same(folder / 'whole.hdf', folder / 'again.hdf')}; largest memory {peak:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()
