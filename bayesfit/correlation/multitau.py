@@ -156,7 +156,7 @@ def _notes(frames: Frames, work: Work, partition: Partition) -> list[str]:
     """What was left out, and why."""
     sums, notes = work.sums, []
     if work.dead.any():
-        notes.append(f"{work.dead.sum()} pixels that hold no numbers were left out")
+        notes.append(f"pixels without numbers that were left out: {work.dead.sum()}")
     if frames.good is not None and not frames.good.all():
         notes.append(f"{(~frames.good).sum()} pixels of the detector are not good, as the file says")
     used = np.bincount(partition.dynamic.roi_map[partition.mask & ~work.dead], minlength=partition.dynamic.count + 1)
