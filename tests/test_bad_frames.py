@@ -157,7 +157,7 @@ def test_a_run_from_raw_frames_correlates_them_as_the_settings_say(tmp_path):
     good = np.ones(DARK.shape[1:], bool)
     good[2, 3] = False
     np.save(tmp_path / "good.npy", good)
-    given = tmp_path / "raw.npy", "-o", tmp_path / "results", "--model", "single_exponential", "--set", "draws=100"
+    given = tmp_path / "raw.npy", "-o", tmp_path / "results", "--model", "single_exponential", "--noise", "scaled"
     bins, own = ("--qmap", tmp_path / "qmap.hdf"), {"frame_time": 0.5, "delays_per_level": 4, "normalise": "frame"}
     chosen = [f"--set=correlate.{name}={value}" for name, value in own.items()]
     chosen.append(f"--set=correlate.pixel_mask={tmp_path / 'good.npy'}")
