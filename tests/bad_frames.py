@@ -46,7 +46,9 @@ LEFT_OUT = {
         changed((7, 10, 10), FULL), "1 of 333 frames were left out: some pixel is saturated", slice(7, 8)
     ),
     "saturated, where": LeftOut(changed((7, 10, 10), FULL), FIRST, slice(7, 8)),
-    "a dead pixel": LeftOut(changed((slice(None), 10, 10), FULL), "pixels without numbers that were left out: 1", pixel=(10, 10)),
+    "a dead pixel": LeftOut(
+        changed((slice(None), 10, 10), FULL), "pixels without numbers that were left out: 1", pixel=(10, 10)
+    ),
     "a pixel that dies": LeftOut(changed((slice(200, None), 10, 10), FULL), "133 of 333", slice(200, None)),
     "negative counts": LeftOut(changed((7, 10, 10), -1, np.int16), FIRST, slice(7, 8)),
     "negative counts in floats": LeftOut(changed((7, 10, 10), -3.0, float), FIRST, slice(7, 8)),

@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -329,6 +329,24 @@ def test_operations_outside_bayesfit_are_not_kept(folder, found):
     assert found() == 0
     assert not folder.exists()
     assert jax.config.jax_compilation_cache_dir is None
+
+
+def test_programs_do_not_pass_through_the_files_of_operations(folder):
+    """They are compiled in other threads; read back as an operation, a program could not be kept again."""
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    try:
+        for _ in range(2):
+            with computing():
+                assert doubled("double", []) == doubled("double", []) == [0.0, 2.0, 4.0, 6.0]
+            for path in kept_in(folder):
+                path.unlink()
+            jax.clear_caches()
+        with computing(), ThreadPoolExecutor(1) as elsewhere:
+            kept = len(list((folder / operations.FOLDER).glob("[!.]*")))
+            assert elsewhere.submit(cubed).result() == 8.125
+            assert len(list((folder / operations.FOLDER).glob("[!.]*"))) == kept
+    finally:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
 
 
 @pytest.mark.parametrize("content", [lambda held: b"", lambda held: held[:-1] + bytes([held[-1] ^ 1])])

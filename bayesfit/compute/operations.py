@@ -50,10 +50,13 @@ def _enter(stack: ExitStack) -> None:
 
 
 class Store:
-    """Where JAX finds and keeps what it compiles, as long as somebody uses it."""
+    """Where JAX finds and keeps what it compiles, as long as somebody uses it. It is JAX's in all threads then, but
+    serves only those that are using it: the compiler's own threads make programs, which can be kept only if JAX has not
+    read them from its files."""
 
     def __init__(self) -> None:
         self.users, self.lock = 0, threading.Lock()
+        self.thread = threading.local()
         self.written: set[Path] = set()
 
     @contextmanager
@@ -65,9 +68,11 @@ class Store:
         with self.lock:
             self.users += 1
             module._cache = self
+        self.thread.uses = True
         try:
             yield
         finally:
+            self.thread.uses = False
             with self.lock:
                 self.users -= 1
                 if self.users == 0:
@@ -76,12 +81,12 @@ class Store:
 
     def get(self, key: str) -> bytes | None:
         """What JAX has put here under this key, in this process or an earlier one."""
-        path = _path(key)
+        path = self._path(key)
         return None if path is None else read_signed(path)
 
     def put(self, key: str, value: bytes) -> None:
         """Keep what JAX has compiled. Without permission to write, nothing is kept."""
-        path = _path(key)
+        path = self._path(key)
         if path is None:
             return
         try:
@@ -89,6 +94,12 @@ class Store:
             self.written.add(path.parent)
         except OSError:
             return
+
+    def _path(self, key: str) -> Path | None:
+        """The file of a key of JAX, which does not tell machines apart; None where nothing is kept."""
+        where = folder() if getattr(self.thread, "uses", False) else None
+        name = hashlib.sha256(f"{key} {machine()}".encode()).hexdigest()
+        return None if where is None else where / FOLDER / name
 
     def _tidy(self) -> None:
         for where in self.written:
@@ -100,10 +111,3 @@ class Store:
 
 
 STORE = Store()
-
-
-def _path(key: str) -> Path | None:
-    """The file of a key of JAX, which does not tell machines apart."""
-    where = folder()
-    name = hashlib.sha256(f"{key} {machine()}".encode()).hexdigest()
-    return None if where is None else where / FOLDER / name
