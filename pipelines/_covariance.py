@@ -47,12 +47,12 @@ def covariance_of(reader: Reader, bins: int, mapping: np.ndarray | None) -> tupl
         return {}, ""
     for name in OF_PIXELS:
         if reader.has(name):
-            return _of_pixels(reader, reader, name, labels), ""
+            return _of_pixels(reader, reader, name, roi_map, labels), ""
         if (path := _beside(reader, name)) is not None:
             if not path.is_file():
                 return {}, f"g2 has no covariance: {name} is in {path.name}, which is not there"
             with opened(path) as other:
-                return _of_pixels(reader, other, LINKED, labels), ""
+                return _of_pixels(reader, other, LINKED, roi_map, labels), ""
     return {}, ""
 
 
@@ -66,13 +66,12 @@ def _beside(reader: Reader, name: str) -> Path | None:
     return path if Path(link.filename).name == link.filename and not path.is_symlink() else None
 
 
-def _of_pixels(reader: Reader, other: Reader, name: str, labels: np.ndarray) -> dict[str, Any]:
+def _of_pixels(reader: Reader, other: Reader, name: str, roi_map: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """The covariance from the products of every pixel, which may be in another file."""
     from bayesfit.correlation.blocks import blocks_of
     from bayesfit.correlation.jackknife import covariance
     from bayesfit.correlation.normalise import pairs_of
 
-    roi_map = reader.matrix(ROI_MAP.format("dynamic"))
     blocks = blocks_of(_partition(reader, roi_map, labels), roi_map > 0)
     pairs = pairs_of(_sums(other, name, roi_map.shape, blocks), blocks, "symmetric")
     return {"g2_cov": covariance(pairs, blocks), "cov_samples": blocks.by_dynamic(np.ones(blocks.pixels.size))}

@@ -222,6 +222,8 @@ def test_a_folder_where_others_may_write_is_refused(folder, mode):
     folder.chmod(mode)
     with pytest.warns(bayesfit.compute.errors.BayesfitWarning, match="others may write there"):
         assert doubled("double", []) == [0.0, 2.0, 4.0, 6.0]
+    with computing():
+        assert cubed() == 8.125
     assert not list(folder.iterdir())
 
 

@@ -76,7 +76,7 @@ def correlate_file(request: Request, output: Path, report: Report, fresh: bool =
         if request.ages is not None:
             settings = replace(request.settings, ages=ages_of(request.ages, frames.count, seconds))
             slices = two_time(frames, partition, settings, request.masks, report)
-            _save_slices(slices, output, seconds, request)
+            _save_slices(slices, output, seconds, placement(request.qmap), hash_of_parts(parts))
             return slices[0]
         found = multitau(frames, partition, request.settings, request.masks, report)
         save_correlated(found, output, seconds, placement(request.qmap), hash_of_parts(parts))
@@ -94,14 +94,16 @@ def _slices_there(output: Path) -> list[Path]:
     return [path for path in named if path.stem.rpartition("_")[2].isdigit()]
 
 
-def _save_slices(slices: list[Correlated], output: Path, seconds: float, request: Request) -> None:
+def _save_slices(
+    slices: list[Correlated], output: Path, seconds: float, placed: dict[str, float], made_of: str
+) -> None:
     """Each slice at its own delays in the layout of APS 8-ID, and then all of them as one."""
     for old in _slices_there(output):
         if is_correlated(old):  # by an earlier run, which may have made more of them
             old.unlink()
     for number, (found, own) in enumerate(zip(slices, usable_delays(slices), strict=True)):
-        save_correlated(of_delays(found, own), slice_path(output, number), seconds, placement(request.qmap))
-    save_two_time(of_slices(slices, seconds).assign_attrs(made_of=hash_of_parts(request.parts())), output)
+        save_correlated(of_delays(found, own), slice_path(output, number), seconds, placed)
+    save_two_time(of_slices(slices, seconds).assign_attrs(made_of=made_of), output)
 
 
 def _made_before(output: Path, made_of: str) -> bool:

@@ -1,7 +1,7 @@
 """What JAX compiles on the way, single operations mostly, kept on disk beside the programs (`compute/programs.py`).
 
 A fit's own programs are kept by name. Around them, code that is not compiled as a whole makes JAX compile each of its
-operations: some hundred in a law, which take longer than its chains. JAX can keep what it compiles, but in files that
+operations: some hundreds in a law, which take longer than its chains. JAX can keep what it compiles, but in files that
 it trusts, and for the whole process. Here the files are signed, and only what bayesfit does passes through them; a
 cache of JAX that the user has asked for is left alone. That part of JAX is its own affair: if it changes, nothing is
 kept.
@@ -20,7 +20,7 @@ import jax
 
 from bayesfit.compute.program_files import folder
 from bayesfit.compute.programs import machine
-from bayesfit.compute.signed_files import keep_newest, read_signed, write_signed
+from bayesfit.compute.signed_files import is_private, keep_newest, read_signed, write_signed
 
 FOLDER = ".operations"  # in the folder of the programs
 MOST_KEPT = 5000  # files; those that were not used for longest are deleted first
@@ -42,7 +42,7 @@ def _enter(stack: ExitStack) -> None:
     from jax._src import config
 
     where = folder()
-    if where is None or config.compilation_cache_dir.value is not None:
+    if where is None or (where.is_dir() and not is_private(where)) or config.compilation_cache_dir.value is not None:
         return
     stack.enter_context(config.compilation_cache_dir(str(where / FOLDER)))
     stack.enter_context(config.persistent_cache_min_compile_time_secs(0.0))

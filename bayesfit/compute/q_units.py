@@ -14,10 +14,17 @@ PER_ANGSTROM = {  # factor to 1/angstrom, by the length in the unit of q
 def per_angstrom(units: str) -> tuple[float, str]:
     """Factor from a unit of q to 1/angstrom (0.1 for the inverse nanometre), and the unit in words. If the unit is not
     stated or not understood, the factor is 1 and the words say so."""
+    if (found := understood(units)) is not None:
+        return found
+    return 1.0, f"1/angstrom, assumed: the file says {units!r}" if units.strip() else "1/angstrom, assumed: not stated"
+
+
+def understood(units: str) -> tuple[float, str] | None:
+    """What `per_angstrom` says of a unit of q that is understood, else None."""
     for word in re.findall(r"[^\W\d_]+", units.lower()):
         for length, factor in PER_ANGSTROM.items():
             if re.fullmatch(length, word):
                 return factor, f"1/{word}"
     if re.search(r"angstrom|å|\ba\b", units.lower()):
         return 1.0, "1/angstrom"
-    return 1.0, f"1/angstrom, assumed: the file says {units!r}" if units.strip() else "1/angstrom, assumed: not stated"
+    return None

@@ -72,7 +72,7 @@ def _signature(secret: bytes, name: str, content: bytes) -> bytes:
 
 def _secret(where: Path) -> bytes | None:
     """The secret of this folder; None if there is none, or if it is no secret."""
-    if not _is_private(where):
+    if not is_private(where):
         return None
     try:
         held = (where / SECRET).lstat()
@@ -87,7 +87,7 @@ def _secret(where: Path) -> bytes | None:
 def _made_secret(where: Path) -> bytes | None:
     """The secret of this folder, both of which are made if they are missing."""
     where.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not (where / SECRET).exists() and _is_private(where):
+    if not (where / SECRET).exists() and is_private(where):
         handle, temporary = tempfile.mkstemp(prefix=".", dir=where)
         with os.fdopen(handle, "wb") as file:
             file.write(os.urandom(HASHED))
@@ -100,7 +100,7 @@ def _made_secret(where: Path) -> bytes | None:
     return _secret(where)
 
 
-def _is_private(where: Path) -> bool:
+def is_private(where: Path) -> bool:
     """Whether a folder is the user's own, and nobody else may write there."""
     held = where.lstat()
     if not stat.S_ISDIR(held.st_mode) or held.st_uid != os.getuid():
