@@ -54,7 +54,9 @@ LEFT_OUT = {
     "negative counts in floats": LeftOut(changed((7, 10, 10), -3.0, float), FIRST, slice(7, 8)),
     "NaN": LeftOut(changed((7, 10, 10), np.nan, float), FIRST, slice(7, 8)),
     "infinite": LeftOut(changed((7, 10, 10), np.inf, np.float32), FIRST, slice(7, 8)),
-    "a pixel of NaN": LeftOut(changed((slice(None), 10, 10), np.nan, float), "1 pixels", pixel=(10, 10)),
+    "a pixel of NaN": LeftOut(
+        changed((slice(None), 10, 10), np.nan, float), "pixels without numbers that were left out: 1", pixel=(10, 10)
+    ),
     "masked": LeftOut(np.ma.masked_equal(changed((7, 10, 10), 3000), 3000), FIRST, slice(7, 8)),
     "masked floats": LeftOut(np.ma.masked_equal(changed((7, 10, 10), 3000.0, float), 3000.0), FIRST, slice(7, 8)),
     "masked, one by one": LeftOut(
