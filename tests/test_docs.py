@@ -94,14 +94,14 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def own_files(project, monkeypatch):
-    """Files that a reader has: repeats, a series, scans, light scattering at three angles; and the number of a job."""
+    """Files that a reader has: repeats, a series, scans, light scattering at five angles; and the number of a job."""
     for number, name in enumerate(["repeat_1", "repeat_2", "repeat_3", "a", "b", "c", "scans/1", "scans/2"]):
         path = project / f"{name}.npz"
         path.parent.mkdir(exist_ok=True)
         curves, _ = bayesfit.simulate(bins=3, delays=48, seed=number)
         given = {key: curves[key].values for key in ("tau", "q", "g2", "g2_err")}
         np.savez(path, **given)
-    for angle in (60, 90, 120):
+    for angle in (45, 65, 90, 115, 140):
         for repeat in (1, 2):
             (project / f"silica_{angle}_{repeat}.ASC").write_bytes(light_scattering(angle, repeat))
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "1")
