@@ -168,7 +168,7 @@ def test_a_run_from_raw_frames_correlates_them_as_the_settings_say(tmp_path):
     np.testing.assert_allclose(found.tau, expected.tau)
     for wrong, said in (
         ((*given, *chosen), "correlate: is of raw frames"),
-        ((*given, *bins, "--set=correlate.frame_tim=1"), "unknown setting"),
+        ((*given, *bins, "--set=correlate.frame_tim=1"), "correlate.frame_tim: unknown setting"),
         ((*given, *bins, *chosen[:-1], "--set=correlate.pixel_mask=no.npy"), "holds no array"),
     ):
         refused = cli("run", *wrong, "--fresh")

@@ -340,6 +340,10 @@ def test_two_time_results_of_nxxpcs_are_read(last, tmp_path):
     found = bayesfit.read_two_time(tmp_path / "found.nxs")
     np.testing.assert_array_equal(found.g2, bayesfit.two_time(given, 1.0).g2)
     np.testing.assert_allclose(found.q, [0.01, 0.02])
+    with h5py.File(tmp_path / "found.nxs", "r+") as file:
+        file["entry/instrument/masks/dynamic_q_list"].attrs["units"] = "furlong^-1"
+    with pytest.raises(bayesfit.InputError, match=r"dynamic_q_list: the unit of q, 'furlong\^-1', is not known"):
+        bayesfit.read_two_time(tmp_path / "found.nxs")
 
 
 def test_files_that_are_none_are_refused_in_one_line(tmp_path):

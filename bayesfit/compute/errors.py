@@ -15,6 +15,7 @@ class BayesfitError(Exception):
     """Base of all errors that bayesfit raises on purpose; its text is one line.
 
     Attributes:
+        problem: what was found.
         file, field, bin: where the fault is; each None if it does not apply.
         remedy: what to do about it; None if there is nothing to say.
     """
@@ -28,7 +29,7 @@ class BayesfitError(Exception):
         bin: int | None = None,
         remedy: str | None = None,
     ) -> None:
-        self.file, self.field, self.bin, self.remedy = file, field, bin, remedy
+        self.problem, self.file, self.field, self.bin, self.remedy = problem, file, field, bin, remedy
         place = [str(file)] if file is not None else []
         place += [field] if field is not None else []
         place += [f"bin {bin}"] if bin is not None else []

@@ -2,6 +2,8 @@
 
 import re
 
+from bayesfit.compute.errors import InputError
+
 PER_ANGSTROM = {  # factor to 1/angstrom, by the length in the unit of q
     r"pm|picomet(er|re)s?": 1e2,
     r"nm|nanomet(er|re)s?": 1e-1,
@@ -17,6 +19,18 @@ def per_angstrom(units: str) -> tuple[float, str]:
     if (found := understood(units)) is not None:
         return found
     return 1.0, f"1/angstrom, assumed: the file says {units!r}" if units.strip() else "1/angstrom, assumed: not stated"
+
+
+def per_angstrom_in(units: str, file: object, field: str) -> float:
+    """Factor from the unit of q that a field of a file states to 1/angstrom; 1 if it states none.
+
+    Raises:
+        InputError: the unit is stated, but not understood.
+    """
+    if units.strip() and understood(units) is None:
+        problem = f"the unit of q, {units!r}, is not known"
+        raise InputError(problem, file=file, field=field, remedy="Expected 1/angstrom or 1/nm")
+    return per_angstrom(units)[0]
 
 
 def understood(units: str) -> tuple[float, str] | None:

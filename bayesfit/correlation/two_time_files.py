@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.hdf5 import Reader, opened, seconds, text
-from bayesfit.compute.q_units import per_angstrom
+from bayesfit.compute.q_units import per_angstrom_in
 from bayesfit.correlation.hdf5_frames import TIMES
 
 APS, NEXUS = "xpcs/twotime/correlation_map", "entry/twotime/two_time_corr_func"
@@ -120,7 +120,8 @@ def _aps_bins(reader: Reader, bins: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     units = dict(zip(names, reader.strings(QMAP + "map_units"), strict=False))
     if "q" not in values:
         return unknown, unknown
-    return values["q"] * per_angstrom(units.get("q", ""))[0], values.get("phi", unknown)
+    factor = per_angstrom_in(units.get("q", ""), reader.path, QMAP + "map_units")
+    return values["q"] * factor, values.get("phi", unknown)
 
 
 def _nexus(reader: Reader) -> Matrices:
@@ -139,7 +140,8 @@ def _nexus(reader: Reader) -> Matrices:
 
     q, unit = _nexus_list(reader, "dynamic_q_list", count)
     phi, _ = _nexus_list(reader, "dynamic_phi_list", count)
-    return Matrices([NEXUS] * count, get, q * per_angstrom(unit)[0], phi, _frame_time(reader), "NXxpcs, two times")
+    q *= per_angstrom_in(unit, reader.path, f"{MASKS}dynamic_q_list")
+    return Matrices([NEXUS] * count, get, q, phi, _frame_time(reader), "NXxpcs, two times")
 
 
 def _nexus_list(reader: Reader, name: str, count: int) -> tuple[np.ndarray, str]:

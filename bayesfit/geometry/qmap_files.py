@@ -13,7 +13,7 @@ import numpy as np
 from bayesfit.compute.errors import InputError, SettingsError, warn
 from bayesfit.compute.hdf5 import Reader, missing_in, opened
 from bayesfit.compute.memory import memory
-from bayesfit.compute.q_units import per_angstrom, understood
+from bayesfit.compute.q_units import per_angstrom_in
 from bayesfit.compute.whole_files import write_whole
 from bayesfit.geometry.bins import Bins, Partition
 from bayesfit.geometry.detector import Detector
@@ -177,11 +177,8 @@ def _in_q_and_phi(
         mapping = other * lists[0].size + place
         lists, names = lists[::-1], names[::-1]
     radian = units.get("phi", "").strip().lower().startswith("rad")
-    stated = units.get("q", "")
-    if stated.strip() and understood(stated) is None:
-        problem = f"the unit of q, {stated!r}, is not known"
-        raise InputError(problem, file=reader.path, field=f"{group}/map_units", remedy="Expected 1/angstrom or 1/nm")
-    factors = per_angstrom(stated)[0], float(np.degrees(1.0)) if radian else 1.0
+    in_file = per_angstrom_in(units.get("q", ""), reader.path, f"{group}/map_units")
+    factors = in_file, float(np.degrees(1.0)) if radian else 1.0
     q, phi = (
         each * factor if name == known else np.full(each.size, np.nan)
         for each, factor, name, known in zip(lists, factors, names, NAMES, strict=True)

@@ -136,7 +136,10 @@ class RunSettings(HardwareSettings, FitSettings):
         Raises:
             SettingsError: there is no such setting, or a value is impossible.
         """
-        return CorrelateSettings(**self.correlate)
+        try:
+            return CorrelateSettings(**self.correlate)
+        except SettingsError as error:
+            raise SettingsError(error.problem, field=f"correlate.{error.field}", remedy=error.remedy) from None
 
     @property
     def for_fit(self) -> dict[str, Any]:
