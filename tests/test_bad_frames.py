@@ -116,6 +116,21 @@ def test_what_a_file_states_of_its_frames_is_heeded(tmp_path):
     assert "unknown unit 'fortnights'" in refusal(tmp_path / "raw.h5", frame_time=None)
 
 
+@pytest.mark.parametrize(("wide", "units", "other"), [(75e-6, "m", False), (0.075, "mm", False), (55.0, "um", True)])
+def test_the_bins_of_a_detector_with_other_pixels_are_refused(wide, units, other, tmp_path):
+    """Also where the q-map has their width in mm."""
+    hdf5(**{"entry/instrument/detector/x_pixel_size": wide})(tmp_path / "raw.h5")
+    with h5py.File(tmp_path / "raw.h5", "a") as file:
+        file["entry/instrument/detector/x_pixel_size"].attrs["units"] = units
+    save_partition(BINS, tmp_path / "qmap.hdf")
+    for width in (75e-6, 0.075):
+        with h5py.File(tmp_path / "qmap.hdf", "a") as file:
+            file.pop("qmap/pixel_size", None)
+            file["qmap/pixel_size"] = width
+        said = cli("correlate", tmp_path / "raw.h5", tmp_path / "qmap.hdf", "-o", tmp_path / "g2.hdf", "--frame-time=1")
+        assert ("raw.h5: its pixels are 55 um wide" in said.complaints, said.code) == (other, int(other)), said
+
+
 def test_parts_of_a_series_come_in_order_and_none_may_be_missing(tmp_path):
     with h5py.File(tmp_path / "raw.h5", "w") as file:
         for number in range(11):

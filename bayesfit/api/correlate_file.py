@@ -27,6 +27,8 @@ from bayesfit.correlation.two_time import of_delays, two_time, usable_delays
 from bayesfit.geometry.qmap_files import read_partition
 from bayesfit.result.files import refuse_own_input
 
+SAME_PIXELS = 0.02  # of their width, within which pixels are the same
+
 
 class Request(NamedTuple):
     """A file of frames, that of the bins, and how they are correlated; see `bayesfit.correlate`."""
@@ -64,7 +66,8 @@ def correlate_file(request: Request, output: Path, report: Report, fresh: bool =
         for given in (request.frames, request.qmap):
             refuse_own_input(written, given)
     partition = read_partition(request.qmap)
-    frames = read_frames(request.frames, partition.mask.shape, request.dataset)
+    frames, placed = read_frames(request.frames, partition.mask.shape, request.dataset), placement(request.qmap)
+    _check_pixels(request, frames.pixel_size, placed.get("pixel_size"))
     seconds, parts = frame_time_of(request.frame_time, frames), request.parts()
     if not output.parent.is_dir():
         raise InputError("there is no such folder", file=output.parent)
@@ -76,11 +79,25 @@ def correlate_file(request: Request, output: Path, report: Report, fresh: bool =
         if request.ages is not None:
             settings = replace(request.settings, ages=ages_of(request.ages, frames.count, seconds))
             slices = two_time(frames, partition, settings, request.masks, report)
-            _save_slices(slices, output, seconds, placement(request.qmap), hash_of_parts(parts))
+            _save_slices(slices, output, seconds, placed, hash_of_parts(parts))
             return slices[0]
         found = multitau(frames, partition, request.settings, request.masks, report)
-        save_correlated(found, output, seconds, placement(request.qmap), hash_of_parts(parts))
+        save_correlated(found, output, seconds, placed, hash_of_parts(parts))
     return found
+
+
+def _check_pixels(request: Request, own: float | None, of_bins: float | None) -> None:
+    """Refuse bins of another detector, which is told by its pixels. Some q-maps have their size in mm or um.
+
+    Raises:
+        InputError: names both.
+    """
+    if not own or not of_bins or not of_bins > 0:
+        return
+    apart = np.log10(of_bins / own)
+    if abs(apart - 3 * round(apart / 3)) > np.log10(1 + SAME_PIXELS):
+        problem = f"its pixels are {1e6 * own:.4g} um wide, and {request.qmap} has pixel_size = {of_bins:.4g}"
+        raise InputError(problem, file=request.frames, remedy="Give the q-map of this detector")
 
 
 def slice_path(output: Path, number: int) -> Path:

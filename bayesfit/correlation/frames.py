@@ -23,7 +23,8 @@ PHOTON_FRAMES = 4096  # the same, of photons
 class Frames:
     """Frames of rows x columns `shape`, `count` of them if that is known before; `chunks` gives them in order, from the
     frame of a number on. `file`, and the `frame_time` [s] that it states, where they come from one; `missing` is True
-    for frames that were never written there, and `good` for the pixels that can be used."""
+    for frames that were never written there, and `good` for the pixels that can be used; `pixel_size` is the width of a
+    pixel [m], if the file states it."""
 
     shape: tuple[int, int]
     count: int | None
@@ -32,6 +33,7 @@ class Frames:
     frame_time: float | None = None
     missing: Bool[np.ndarray, " frame"] | None = None
     good: Bool[np.ndarray, "row column"] | None = None
+    pixel_size: float | None = None
 
 
 def frames_of(given: Any, shape: tuple[int, int], file: str | None = None) -> Frames:

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Num
 
 from bayesfit.compute.errors import InputError
-from bayesfit.compute.hdf5 import Reader, seconds
+from bayesfit.compute.hdf5 import Reader, seconds, text
 from bayesfit.correlation.frames import Frames, at_a_time, check_frames, without_saturated
 from bayesfit.correlation.photons import Chunk
 
@@ -32,6 +32,8 @@ TIMES = (
 )
 SATURATION = tuple(f"entry/instrument/{place}/saturation_value" for place in DETECTORS)
 BAD_PIXELS = tuple(f"entry/instrument/{place}/pixel_mask" for place in DETECTORS)
+PIXEL_SIZES = tuple(f"entry/instrument/{place}/x_pixel_size" for place in DETECTORS)
+METRES = {"": 1.0, "m": 1.0, "mm": 1e-3, "um": 1e-6, "µm": 1e-6, "μm": 1e-6}
 FAULTS = OSError, RuntimeError, KeyError, ValueError  # whatever h5py fails with
 
 
@@ -66,23 +68,36 @@ def hdf5_frames(path: Path, dataset: str | None = None) -> Frames:
             start = max(start - count, 0)
 
     good = None if stated.bad is None else _checked(stated.bad, shape, path)
-    return Frames(shape, sum(counts), chunks, str(path), stated.frame_time, np.concatenate(missing), good)
+    return Frames(
+        shape, sum(counts), chunks, str(path), stated.frame_time, np.concatenate(missing), good, stated.pixel_size
+    )
 
 
 class Stated(NamedTuple):
     """What a file says of its frames: the time from one to the next [s], the largest number of photons that can be
-    trusted, and the pixels that cannot, which are not 0 (row, column); None where it does not say."""
+    trusted, the pixels that cannot, which are not 0 (row, column), and the width of a pixel [m]; None where it does not
+    say."""
 
     frame_time: float | None
     saturation: float | None
     bad: Num[np.ndarray, "row column"] | None
+    pixel_size: float | None
 
 
 def _stated(file: h5py.File, path: Path) -> Stated:
     reader = Reader(file, path)
     frame_time = next((seconds(reader, name) for name in TIMES if name in file), None)
     saturation = next((reader.scalar(name) for name in SATURATION if name in file), None)
-    return Stated(frame_time, saturation, next((reader.array(name) for name in BAD_PIXELS if name in file), None))
+    bad = next((reader.array(name) for name in BAD_PIXELS if name in file), None)
+    return Stated(
+        frame_time, saturation, bad, next((_metres(reader, name) for name in PIXEL_SIZES if name in file), None)
+    )
+
+
+def _metres(reader: Reader, name: str) -> float | None:
+    """A length in m, None if its unit is not known."""
+    factor = METRES.get(text(reader.file[name].attrs.get("units")).strip())
+    return None if factor is None else reader.positive(name) * factor
 
 
 def _checked(bad: Num[np.ndarray, "row column"], shape: tuple[int, int], path: Path) -> Bool[np.ndarray, "row column"]:
