@@ -280,6 +280,16 @@ def test_whitening_is_the_same_however_it_is_computed():
     assert volume == pytest.approx(-np.linalg.slogdet(dense[np.ix_(valid, valid)])[1])
 
 
+@pytest.mark.parametrize("size", [1, 5, 20, 21, 50])
+def test_the_derivative_of_whitening_is_the_matrix_at_any_length(size):
+    rng = np.random.default_rng(3)
+    with jax.enable_x64(True):
+        weights, x = (jnp.asarray(rng.standard_normal(shape)) for shape in ((size, 21), size))
+        dense = neighbour_whitening.whitening_matrix(weights)
+        for slope in (jax.jacfwd, jax.jacrev):
+            np.testing.assert_allclose(slope(neighbour_whitening.banded)(x, weights), dense, atol=1e-12)
+
+
 @pytest.mark.parametrize("pairs", [0.02, 0.5, 5.0, 90.0, 3e4])
 def test_scores_are_standard_normal(pairs):
     rng = np.random.default_rng(5)

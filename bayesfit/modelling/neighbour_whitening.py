@@ -20,7 +20,7 @@ BAND = 20  # delays before a delay with which it correlates by itself
 @jax.custom_jvp
 def banded(x: Any, weights: Float[Array, "tau band"]) -> Any:
     """sum_k weights[:, k] x[t - k], with 0 before the first x. Its derivative is written such that it is fast in
-    reverse: one product, and slices of it."""
+    reverse: slices of products."""
     band = weights.shape[1] - 1
     before = jax.lax.optimization_barrier(jnp.concatenate([jnp.zeros(band), x]))
     terms = (weights[:, off] * before[band - off : band - off + x.size] for off in range(band + 1))
@@ -30,11 +30,23 @@ def banded(x: Any, weights: Float[Array, "tau band"]) -> Any:
 @banded.defjvp
 def _banded_jvp(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
     """Only in x: weights are data."""
-    (x, weights), dx = primals, tangents[0]
-    band = weights.shape[1] - 1
-    shifted = jnp.stack([jax.lax.pad(dx, 0.0, [(off, band - off, 0)]) for off in range(band + 1)], axis=-1)
-    product = jax.lax.optimization_barrier(jax.lax.optimization_barrier(shifted)[: x.size] * weights)
-    return banded(x, weights), jnp.sum(product, axis=-1)
+    x, weights = primals
+    return banded(x, weights), _of_slope(tangents[0], weights)
+
+
+def _of_slope(dx: Any, weights: Float[Array, "tau band"]) -> Any:
+    """What `banded` is, with padding where it has slices, whose reverse is one sum of slices. Only that of the last
+    `band` entries, of which some products would lie behind the end, is not."""
+    size, band = len(weights), weights.shape[1] - 1
+    middle = max(size - band, 0)
+    first, last = jnp.split(jax.lax.optimization_barrier(dx), [middle])
+    terms = [
+        weights[:, off] * jax.lax.pad(part, 0.0, [(start + off, size - start - off - len(part), 0)])
+        for start, part in ((0, first), (middle, last))
+        for off in range(band + 1)
+        if len(part)
+    ]
+    return jax.lax.optimization_barrier(sum(terms))
 
 
 def whitening_matrix(weights: Float[Array, "tau band"]) -> Float[Array, "tau tau"]:
