@@ -131,6 +131,16 @@ def test_the_bins_of_a_detector_with_other_pixels_are_refused(wide, units, other
         assert ("raw.h5: its pixels are 55 um wide" in said.complaints, said.code) == (other, int(other)), said
 
 
+@pytest.mark.parametrize("wide", [0.0, np.nan, -1.0])
+def test_a_width_of_pixels_that_nobody_has_set_is_none(wide, tmp_path):
+    """Neither in the frames, nor in a file that was correlated and lends its bins."""
+    hdf5(**{"entry/instrument/detector/x_pixel_size": wide})(tmp_path / "raw.h5")
+    save_partition(BINS, tmp_path / "qmap.hdf")
+    for bins, output in (("qmap.hdf", "g2.hdf"), ("g2.hdf", "again.hdf")):
+        said = cli("correlate", tmp_path / "raw.h5", tmp_path / bins, "-o", tmp_path / output, "--frame-time=1")
+        assert said.code == 0, said
+
+
 def test_parts_of_a_series_come_in_order_and_none_may_be_missing(tmp_path):
     with h5py.File(tmp_path / "raw.h5", "w") as file:
         for number in range(11):

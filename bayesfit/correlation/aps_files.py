@@ -29,10 +29,12 @@ def is_correlated(path: Path) -> bool:
 
 
 def placement(qmap: Path) -> dict[str, float]:
-    """Where the detector stands and what light it sees, as far as a q-map file states it; `PLACED` names what."""
+    """Where the detector stands and what light it sees, as far as a q-map file states it; `PLACED` names what. NaN is
+    what is not known, as `save_correlated` writes it."""
     with opened(qmap) as reader:
         group = next(name for name in GROUPS if name in reader.file)
-        return {name: reader.scalar(f"{group}/{name}") for name in PLACED if reader.has(f"{group}/{name}")}
+        fields = {name: f"{group}/{name}" for name in PLACED if reader.has(f"{group}/{name}")}
+        return {name: reader.scalar(field) for name, field in fields.items() if not np.isnan(reader.array(field)).all()}
 
 
 def save_correlated(

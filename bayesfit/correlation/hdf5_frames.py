@@ -95,9 +95,11 @@ def _stated(file: h5py.File, path: Path) -> Stated:
 
 
 def _metres(reader: Reader, name: str) -> float | None:
-    """A length in m, None if its unit is not known."""
+    """A length in m, None if its unit is not known or it is not one number above zero, as where nobody has set it."""
     factor = METRES.get(text(reader.file[name].attrs.get("units")).strip())
-    return None if factor is None else reader.positive(name) * factor
+    with suppress(InputError):
+        return None if factor is None else reader.positive(name) * factor
+    return None
 
 
 def _checked(bad: Num[np.ndarray, "row column"], shape: tuple[int, int], path: Path) -> Bool[np.ndarray, "row column"]:

@@ -177,8 +177,8 @@ def _in_q_and_phi(
         mapping = other * lists[0].size + place
         lists, names = lists[::-1], names[::-1]
     radian = units.get("phi", "").strip().lower().startswith("rad")
-    in_file = per_angstrom_in(units.get("q", ""), reader.path, f"{group}/map_units")
-    factors = in_file, float(np.degrees(1.0)) if radian else 1.0
+    of_q = per_angstrom_in(units.get("q", ""), reader.path, f"{group}/map_units")
+    factors = of_q, float(np.degrees(1.0)) if radian else 1.0
     q, phi = (
         each * factor if name == known else np.full(each.size, np.nan)
         for each, factor, name, known in zip(lists, factors, names, NAMES, strict=True)
