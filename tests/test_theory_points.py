@@ -6,7 +6,6 @@ from calibration import Setting, simulate
 
 import bayesfit
 from bayesfit.api import photon_draws
-from bayesfit.sample.theory_draws import with_own_errors
 
 SLOW = [62, 159, 347, 362, 371]  # of the simulations: decays that take as long as the series
 SETTING = Setting("stretched_exponential", "photons")
@@ -39,18 +38,18 @@ def test_a_bin_does_not_depend_on_the_others(slow, result):
 def test_a_stop_between_two_bins_changes_no_bit(slow, tmp_path, monkeypatch):
     """The draws of each bin are in the journal; a fit that goes on makes those of the others only."""
     data, options = slow.data.isel(q_bin=SLOW[1:3]), {**SETTING.options, "draws": 100}
-    whole, made = bayesfit.fit(data, **options), []
+    whole, made, of_bin = bayesfit.fit(data, **options), [], photon_draws._of_bin
 
-    def stopped(*arguments):
-        made.append(len(made))
-        if len(made) == 2:
+    def stopped(found, place):
+        made.append(place)
+        if made.count(1) == 1 and place == 1:
             raise KeyboardInterrupt
-        return with_own_errors(*arguments)
+        return of_bin(found, place)
 
-    monkeypatch.setattr(photon_draws, "with_own_errors", stopped)
+    monkeypatch.setattr(photon_draws, "_of_bin", stopped)
     with pytest.raises(KeyboardInterrupt), bayesfit.checkpoint(tmp_path / "kept"):
         bayesfit.fit(data, **options)
     with bayesfit.checkpoint(tmp_path / "kept"):
         again = bayesfit.fit(data, **options)
-    assert len(made) == 3
+    assert sorted(made) == [0, 1, 1]
     np.testing.assert_array_equal(whole.posterior.rate, again.posterior.rate)
