@@ -212,6 +212,18 @@ def test_likelihood_is_poissons_where_only_pairs_matter():
         assert found == pytest.approx(stats.poisson.logpmf(n, pairs * mean).sum(), rel=1e-9)
 
 
+def test_scores_of_few_pairs_lie_between_the_values_of_the_distribution_function():
+    """At places that are the same always; far out, too."""
+    mu = np.array([1e-3, 0.02, 0.5, 0.5, 3.0, 3.0, 20.0, 60.0, 99.0, 99.0])
+    n = np.array([0.0, 1.0, 0.0, 7.0, 0.0, 2.0, 45.0, 60.0, 60.0, 160.0])
+    with jax.enable_x64(True):
+        bin, scatter = bin_of(mu, n)
+        found = np.asarray(scatter.scores(bin.y - bin.inverse_error, bin))
+        place = np.asarray(jax.random.uniform(jax.random.key(0), n.shape))
+    below, at = stats.poisson.cdf(n - 1, mu), stats.poisson.pmf(n, mu)
+    np.testing.assert_allclose(found, stats.norm.ppf(below + place * at), rtol=1e-8, atol=1e-9)
+
+
 def correlated():
     """R of a bin with many photons, and its pairs and mean."""
     known = one_bin(1.0, 1e3, 1e5, LAGS[:40], SUMMED[:40])

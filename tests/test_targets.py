@@ -7,7 +7,7 @@ import pytest
 
 import bayesfit
 from bayesfit.api.stages import Choices, begin
-from bayesfit.modelling.settings import FitSettings
+from bayesfit.modelling.settings import KEPT_TOGETHER, FitSettings
 from bayesfit.sample.convergence import worst
 from bayesfit.sample.draws import Assessment, Schedule
 from bayesfit.sample.escalation import STEPS
@@ -97,12 +97,12 @@ def test_what_so_many_draws_may_have(draws, target, fixed, reachable):
 )
 def test_as_many_draws_are_kept_as_the_target_asks_for(chosen, kept, more):
     settings = FitSettings(**chosen)
-    assert (settings.kept, settings.with_more_draws.kept) == (kept, more)
+    assert (settings.kept, settings.keeping(KEPT_TOGETHER).kept) == (kept, more)
 
 
 @pytest.mark.parametrize(
     ("noise", "across", "kept"),
-    [("stated", {}, 200), ("stated", {"contrast": "shared"}, 500), ("photons", {}, 500)],
+    [("stated", {}, 200), ("stated", {"contrast": "shared"}, 500), ("photons", {}, 300)],
 )
 def test_joint_fits_and_counted_photons_keep_more_draws(noise, across, kept):
     data = counted_curves.numbered(np.geomspace(1e-3, 1.0, 12), np.ones((2, 12)), 0.1)

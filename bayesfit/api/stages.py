@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import xarray as xr
+from threadpoolctl import threadpool_limits
 
 from bayesfit.api import photon_draws, photon_fit
 from bayesfit.api.exact import check_exact, corrected
@@ -22,7 +23,7 @@ from bayesfit.modelling.known_correlation import for_data
 from bayesfit.modelling.model_choice import get_model
 from bayesfit.modelling.noise import get_noise
 from bayesfit.modelling.noise_model import Noise, without_approximation
-from bayesfit.modelling.settings import FitSettings
+from bayesfit.modelling.settings import KEPT_OF_COUNTS, KEPT_TOGETHER, FitSettings
 from bayesfit.posterior.bin_layout import as_needed, oriented
 from bayesfit.posterior.prepare import Problem, prepare
 from bayesfit.posterior.trial import check_density, check_model
@@ -85,12 +86,12 @@ def begin(curves: xr.Dataset, choices: Choices, settings: FitSettings) -> Begun:
     check_exact(get_model(choices.model), settings, bool(choices.across))
     curves = _allowed(as_needed(curves, get_noise(settings.noise)), choices, settings)
     if choices.across or settings.method != "nuts":
-        settings = settings.with_more_draws
+        settings = settings.keeping(KEPT_TOGETHER)
         problem, together = prepared_together(curves, choices, settings)
     else:
         problem, together = _prepared(curves, choices, for_data(get_noise(settings.noise), curves)), None
     curves = by_bin(curves)
-    settings = settings if problem.counting is None else settings.with_more_draws
+    settings = settings if problem.counting is None else settings.keeping(KEPT_OF_COUNTS)
     agree(lambda: made_of(curves, problem, settings, choices.across))
     return Begun(curves, problem, _before(curves, problem, settings), together)
 
@@ -150,6 +151,11 @@ def fit_each(before: Outcome, report: Report) -> Outcome:
     Raises:
         ModelError: the user's model has no density at the estimates.
     """
+    with threadpool_limits(1, "blas"):  # with matrices this small, threads of its own only hinder others
+        return _fitted_each(before, report)
+
+
+def _fitted_each(before: Outcome, report: Report) -> Outcome:
     problem, keys, chains = before.problem, before.keys, before.settings.chains
     posterior, bins = problem.posterior, problem.bins
     targets = BinTargets(posterior, bins, keys)

@@ -163,23 +163,31 @@ def on_one_device(
     It is compiled once for each structure of the arguments and each choice of the static values, and kept on disk.
     `identity` says in words what the arguments hold besides arrays; None if that cannot be said.
     """
-    return program_for(function, *arguments, static=static, identity=identity)(*arguments)
+    program, parts = _program_and_parts(function, arguments, static, identity)
+    return program(*parts)
 
 
 def program_for(
     function: Callable[..., PyTree], *arguments: PyTree, static: tuple[Any, ...] = (), identity: str | None = None
 ) -> Callable[..., PyTree]:
     """The compiled program that `on_one_device` calls for arguments of these shapes."""
+    program, parts = _program_and_parts(function, arguments, static, identity)
+    (device,) = parts[0].devices()
+    return lambda *given: program(*(_placed(leaf, device) for leaf in jax.tree.leaves(given)))
+
+
+def _program_and_parts(
+    function: Callable[..., PyTree], arguments: tuple[PyTree, ...], static: tuple[Any, ...], identity: str | None
+) -> tuple[Callable[..., PyTree], list[jax.Array]]:
     found, structure = jax.tree_util.tree_flatten_with_path(arguments)
     leaves = [leaf for _, leaf in found]
     if identity is not None:  # programs are kept without their arguments' names
         identity = f"{identity} {[jax.tree_util.keystr(path) for path, _ in found]}"
     device = jax.local_devices()[0]
-    parts = [jax.device_put(np.array(leaf), device) for leaf in leaves]
+    parts = jax.device_put([np.array(leaf) for leaf in leaves], device)
     with WHOLE:
         whole = _whole(function, structure, static, identity)
-    program = whole.compiled(*parts)
-    return lambda *given: program(*(_placed(leaf, device) for leaf in jax.tree.leaves(given)))
+    return whole.compiled(*parts), parts
 
 
 def _placed(leaf: Any, device: jax.Device) -> Any:

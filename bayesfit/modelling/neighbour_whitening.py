@@ -93,16 +93,23 @@ def neighbour_weights(
 ) -> Float[np.ndarray, "bin tau band"]:
     """The factors of each valid residual and of those before it, of which the white one is the sum, from their
     correlation matrices; 0 where not valid."""
-    place = np.arange(valid.shape[1])
-    before = place[:, None] - np.arange(1, BAND + 1)
-    there = (before >= 0) & valid[:, np.maximum(before, 0)] & valid[..., None]
-    before = np.maximum(before, 0)
-    among = correlation[:, before[:, :, None], before[:, None, :]]
-    among = np.where(there[..., :, None] & there[..., None, :], among, np.eye(BAND))
-    with_it = np.where(there, correlation[:, place[:, None], before], 0.0)
+    among, with_it = _windows(correlation, valid)
     factors = np.linalg.solve(among, with_it[..., None])[..., 0]
     first = (1.0 - np.sum(factors * with_it, axis=-1, keepdims=True)) ** -0.5
     return np.where(valid[..., None], np.concatenate([first, -factors * first], axis=-1), 0.0)
+
+
+def _windows(
+    correlation: Float[np.ndarray, "bin tau tau"], valid: Bool[np.ndarray, "bin tau"]
+) -> tuple[Float[np.ndarray, "bin tau neighbour neighbour"], Float[np.ndarray, "bin tau neighbour"]]:
+    """Correlations among the BAND points before each, the nearest first, and with it. Points that are not there, or not
+    valid, correlate with none."""
+    size = valid.shape[1]
+    padded = np.broadcast_to(np.eye(BAND + size), (len(valid), BAND + size, BAND + size)).copy()
+    padded[:, BAND:, BAND:] = np.where(valid[:, :, None] & valid[:, None, :], correlation, np.eye(size))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (BAND + 1, BAND + 1), axis=(1, 2))
+    along = np.diagonal(windows, axis1=1, axis2=2)[..., ::-1, ::-1, :]  # the point itself comes first
+    return np.moveaxis(along[:, 1:, 1:], -1, 1), np.moveaxis(along[:, 0, 1:], -1, 1)
 
 
 def before_each(values: Float[np.ndarray, "*bins tau"]) -> Float[np.ndarray, "*bins tau neighbour"]:

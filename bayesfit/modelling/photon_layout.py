@@ -69,17 +69,25 @@ def with_white_data(layout: OfBins, y: OfPoints, inverse_error: OfPoints) -> OfB
 def with_theory(layout: OfBins, correlation: Matrices, valid: Bool[np.ndarray, "bin delay"], pairs: Pairs) -> OfBins:
     """The layouts of bins with R of their first delays, of which the valid ones count, and with residuals at an
     estimate."""
-    layout, size = layout.copy(), correlation.shape[1]
-    variance = np.diagonal(correlation, axis1=1, axis2=2)
-    sd, (n, mu, by_theory) = np.sqrt(variance), pairs
-    weights = neighbour_weights(correlation / (sd[:, :, None] * sd[:, None, :]), valid)
+    layout, size = with_errors(layout, correlation, valid), correlation.shape[1]
+    variance, weights = layout[:, :size, VARIANCE], layout[:, :size, WEIGHTS:]
+    n, mu, by_theory = pairs
     residuals = pair_residuals(n, mu, variance), (n - mu) / np.sqrt(by_theory)
-    white = [whitened_data(np.where(valid, each / sd, 0.0), weights) for each in residuals]
-    layout[:, :size, VARIANCE], layout[:, :size, WEIGHTS:] = variance, weights
-    layout[:, :size, LOG_WEIGHTS] = np.where(valid, np.log(np.where(valid, weights[..., 0], 1.0)), 0.0)
+    white = [whitened_data(np.where(valid, each / np.sqrt(variance), 0.0), weights) for each in residuals]
     for bin, own in enumerate(valid):
         expected = layout[bin, :size, PAIRS][own]
         layout[bin, :GROUPS, SHARE : SQUARES + 1] = _grouped(expected, *(each[bin, own] for each in white))
+    return layout
+
+
+def with_errors(layout: OfBins, correlation: Matrices, valid: Bool[np.ndarray, "bin delay"]) -> OfBins:
+    """The layouts of bins with the diagonal of R of their first delays, and the weights that whiten these."""
+    layout, size = layout.copy(), correlation.shape[1]
+    variance = np.diagonal(correlation, axis1=1, axis2=2)
+    sd = np.sqrt(variance)
+    weights = neighbour_weights(correlation / (sd[:, :, None] * sd[:, None, :]), valid)
+    layout[:, :size, VARIANCE], layout[:, :size, WEIGHTS:] = variance, weights
+    layout[:, :size, LOG_WEIGHTS] = np.where(valid, np.log(np.where(valid, weights[..., 0], 1.0)), 0.0)
     return layout
 
 

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from jax.scipy.special import gammaincc, ndtri
+from jax.scipy.special import gammaincc, gammaln, ndtri, xlogy
 from jaxtyping import Array, Float
 
 from bayesfit.modelling.model import Parameter
@@ -107,10 +107,10 @@ def _relative_deviance(x: Any) -> Any:
 
 
 def _level(n: Any, mu: Any, place: Any) -> Any:
-    """A place from 0 to 1 between the distribution function below n and at n, of Poisson numbers of at most FEW."""
+    """A place from 0 to 1 between the distribution function below n and at n, of Poisson numbers with mean mu."""
     n = jnp.minimum(n, 10.0 * FEW)
-    at, below = gammaincc(n + 1.0, mu), jnp.where(n > 0, gammaincc(jnp.maximum(n, 1.0), mu), 0.0)
-    return jnp.clip(below + place * (at - below), 1e-300, 1.0 - 1e-16)
+    at_n = jnp.exp(xlogy(n, mu) - mu - gammaln(n + 1.0))
+    return jnp.clip(gammaincc(n + 1.0, mu) - (1.0 - place) * at_n, 1e-300, 1.0 - 1e-16)
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,9 @@ class PairScatter:
         distribution function below n and at n, so that they are standard normal where the model holds (P. K. Dunn &
         G. K. Smyth, J. Comput. Graph. Stat. 5, 236 (1996)); the places are the same random numbers always."""
         n, mu = self._pairs(bin, bin.y), jnp.maximum(self._pairs(bin, bin.y - residual), SMALLEST)
-        places = jax.random.uniform(jax.random.key(0), n.shape)
-        level = _level(jnp.round(n), jnp.minimum(mu, FEW), places)
-        white = jnp.where(mu < FEW, ndtri(level), self._white(self._residuals(bin, residual), bin))
+        places, few = jax.random.uniform(jax.random.key(0), n.shape), mu < FEW
+        level = _level(jnp.where(few, jnp.round(n), 1.0), jnp.where(few, mu, 1.0), places)
+        white = jnp.where(few, ndtri(level), self._white(self._residuals(bin, residual), bin))
         return jnp.where(bin.valid, white, 0.0)
 
     def sample(self, key: Any, mean: Any, bin: Any) -> Any:

@@ -38,9 +38,8 @@ LEAST_ESS = 400.0  # effective sample size, bulk and tail, that verdicts ask for
 HEADROOM = 2.0  # the estimated effective sample size of independent draws is often well below their number
 FEWEST_KEPT = 200  # draws per chain: with fewer, R-hat of chains that mix well is too often above 1.01
 MOST_KEPT = 1_000_000
-MORE_KEPT = (
-    500  # of a joint fit, whose largest R-hat is that of hundreds of parameters, or where draws are chosen among
-)
+KEPT_TOGETHER = 500  # of a joint fit, whose largest R-hat is that of hundreds of parameters
+KEPT_OF_COUNTS = 300  # with noise "photons", where draws are chosen among
 BARE_LIST = re.compile(r"\[([\w .,/-]*)\]")  # on the command line: a list of words without quotation marks
 Delay = Annotated[float, Field(ge=0)] | list[Annotated[float, Field(ge=0)]]  # one, or one per bin; has unit s
 
@@ -77,10 +76,9 @@ class FitSettings(Strict):
         asked = math.ceil(HEADROOM * max(self.target_ess, LEAST_ESS) / self.chains)
         return self.draws or min(max(asked, FEWEST_KEPT), MOST_KEPT)
 
-    @property
-    def with_more_draws(self) -> FitSettings:
-        """The same, with at least MORE_KEPT kept draws by default."""
-        return self.model_copy(update={"draws": self.draws or max(self.kept, MORE_KEPT)})
+    def keeping(self, least: int) -> FitSettings:
+        """The same, with at least so many kept draws per chain by default."""
+        return self.model_copy(update={"draws": self.draws or max(self.kept, least)})
 
 
 class HardwareSettings(Strict):

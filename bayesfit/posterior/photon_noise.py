@@ -96,6 +96,19 @@ def with_theory(problem: Problem, values: Values, cloud: Cloud | None = None) ->
     return _standardised(problem, bins._replace(layout=layout), inverse_error)
 
 
+def layouts_at(problem: Problem, values: Values) -> Float[np.ndarray, "bin tau column"]:
+    """The layouts of bins with the size and the correlations of the errors that theory gives at these values, while
+    all else is as at an estimate; where values are not finite, as they are."""
+    signals, layout = _signals(problem, values), problem.bins.layout.copy()
+    counting = problem.counting
+    assert counting is not None
+    for own in _batches(signals.finite):
+        of_own = counting.of_bins(own)
+        _, correlation = take(signals, own).errors(of_own)
+        layout[own] = theory.with_errors(layout[own], correlation, problem.bins.valid[own, : of_own.lags.size])
+    return layout
+
+
 def _root_mean_square(problem: Problem, cloud: Cloud) -> Float[np.ndarray, "bin point"]:
     """The root of the mean square signal over a cloud."""
     total = 0.0

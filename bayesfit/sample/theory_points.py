@@ -20,7 +20,7 @@ from bayesfit.compute.devices import Spread, named
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.density import Posterior
-from bayesfit.posterior.photon_noise import UNCHANGED, Cloud, distance, of_bins, values_at, with_theory
+from bayesfit.posterior.photon_noise import UNCHANGED, Cloud, distance, layouts_at, of_bins, values_at
 from bayesfit.posterior.prepare import Problem
 from bayesfit.sample.mixture import Components, draw_points, log_densities
 from bayesfit.sample.starts import Estimate
@@ -88,7 +88,7 @@ def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.
 
 def _change(problem: Problem, values: Values) -> Float[np.ndarray, " bin"]:
     """How the log likelihood at these values changes if theory's errors are those there."""
-    return _log_likelihood(with_theory(problem, values), values) - _log_likelihood(problem, values)
+    return _own_log_likelihood(problem, values) - _log_likelihood(problem.posterior, problem.bins, values)
 
 
 def prior_points(problem: Problem, keys: Keys) -> Weighted:
@@ -99,7 +99,7 @@ def prior_points(problem: Problem, keys: Keys) -> Weighted:
     ]
     all_points = problem.of_bins(np.repeat(np.arange(len(keys)), POINTS))
     values = of_bins(_prior(problem.posterior), all_points.bins, np.concatenate(drawn))
-    own = _log_likelihood(with_theory(all_points, values), values)
+    own = _own_log_likelihood(all_points, values)
     return Weighted({name: value.reshape(-1, POINTS) for name, value in values.items()}, own.reshape(-1, POINTS))
 
 
@@ -115,7 +115,7 @@ def posterior_points(problem: Problem, found: Estimate, keys: Keys, round: int) 
     z = np.concatenate([_z(found, u[:, point])[:, None] for point in range(POINTS)], axis=1)
     at = all_points.bins, z.reshape(count, -1), amplitude_keys.reshape(count, 2)
     values, potential, approximate = of_bins(_points(problem.posterior), *at)
-    own = _log_likelihood(with_theory(all_points, values), values)
+    own = _own_log_likelihood(all_points, values)
     log_weights = (own - approximate - potential).reshape(-1, POINTS) - log_proposal + _log_volume(found)[:, None]
     return Weighted({name: value.reshape(-1, POINTS) for name, value in values.items()}, log_weights)
 
@@ -144,12 +144,18 @@ def _z(found: Estimate, u: Float[np.ndarray, "bin param"]) -> Float[np.ndarray, 
     return found.location + np.einsum("bij,bj->bi", found.factor, u)
 
 
-def _log_likelihood(problem: Problem, values: Values) -> Float[np.ndarray, " bin"]:
-    return of_bins(likelihoods(problem.posterior), problem.bins, values)
+def _own_log_likelihood(problem: Problem, values: Values) -> Float[np.ndarray, " bin"]:
+    """With theory's errors at these values."""
+    own = problem.bins._replace(layout=layouts_at(problem, values))
+    return _log_likelihood(problem.posterior, own, values)
+
+
+def _log_likelihood(posterior: Posterior, bins: Bin, values: Values) -> Float[np.ndarray, " bin"]:
+    return of_bins(_likelihoods(posterior), bins, values)
 
 
 @lru_cache(maxsize=32)
-def likelihoods(posterior: Posterior) -> Spread:
+def _likelihoods(posterior: Posterior) -> Spread:
     """The program of the log likelihood of a bin at parameters by name."""
     return Spread(
         lambda bin, values: posterior.log_likelihood(values, bin), named("log likelihood", posterior.identity)

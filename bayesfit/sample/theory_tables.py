@@ -23,19 +23,17 @@ from bayesfit.modelling.photon_layout import LOG_WEIGHTS, VARIANCE, WEIGHTS
 from bayesfit.posterior.bin_data import Bin, first_of
 from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.density import Posterior
-from bayesfit.posterior.photon_noise import CONTRAST, WIDTH, of_bins, with_theory
+from bayesfit.posterior.photon_noise import CONTRAST, WIDTH, layouts_at
 from bayesfit.posterior.prepare import Problem
-from bayesfit.sample.theory_points import likelihoods
 
 Coordinates = Float[np.ndarray, "draw coordinate"]
 Layouts = Float[np.ndarray, "draw tau column"]
 OfDraws = Float[np.ndarray, " draw"]
 
-POINTS = 48  # at which theory's errors are computed, at least
-POINTS_PER_TERM = 3  # of the quadratic
+POINTS = 32  # at which theory's errors are computed, at least
+POINTS_PER_TERM = 4  # of the quadratic
 AT_ONCE = 256  # draws
 SMALLEST_SCALE = 1e-9
-THEORYS = [VARIANCE, LOG_WEIGHTS]  # and all columns from WEIGHTS on
 
 
 class Table(NamedTuple):
@@ -120,26 +118,19 @@ class OwnErrors:
 
     def theory(self) -> Layouts:
         """The layouts at these points, but for what theory says those of the data as they are standardised."""
-        bins = self._bins()
-        layouts = with_theory(bins, self.values).bins.layout
-        layout, columns = bins.bins.layout.copy(), [*THEORYS, *range(WEIGHTS, layouts.shape[-1])]
-        layout[..., columns] = layouts[..., columns]
-        return layout
+        return layouts_at(self.problem.of_bins(np.zeros(len(self.z), int)), self.values)
 
     def log_likelihood(self, layouts: Layouts | None = None) -> OfDraws:
         """Log likelihood with these layouts, by default with errors kept."""
-        bins = self._bins().bins
-        bins = bins if layouts is None else bins._replace(layout=layouts)
-        return of_bins(likelihoods(self.problem.posterior), bins, self.values)
+        if layouts is None:
+            layouts = np.broadcast_to(self.bin.layout, (len(self.z), *self.bin.layout.shape))
+        given = self.values, layouts, self.bin
+        return np.asarray(on_one_device(_log_likelihoods, *given, static=(self.problem.posterior,)))
 
     def ratio(self, table: Table) -> OfDraws:
         """Log likelihood with the errors that a table gives at each point, over that with errors kept."""
         given = self.values, self.coordinates, table, self.bin
         return np.asarray(on_one_device(_ratios, *given, static=(self.problem.posterior,)))
-
-    def _bins(self) -> Problem:
-        """The bin, so many times."""
-        return self.problem.of_bins(np.zeros(len(self.z), int))
 
 
 def evenly(size: int, count: int) -> np.ndarray:
@@ -153,6 +144,10 @@ def _coordinates(values: Values, bin: Bin, posterior: Posterior) -> tuple[Array,
         return z, table_coordinates(posterior, z, values, bin)
 
     return jax.vmap(one)(values)
+
+
+def _log_likelihoods(values: Values, layouts: Array, bin: Bin, posterior: Posterior) -> Array:
+    return jax.vmap(lambda own, layout: posterior.log_likelihood(own, bin._replace(layout=layout)))(values, layouts)
 
 
 def _ratios(values: Values, coordinates: Array, table: Table, bin: Bin, posterior: Posterior) -> Array:
