@@ -80,7 +80,12 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
             return chosen
         table = choice.table_at(places)
     walk = Walk(points, _started(ratio, shape[0], rng), rng, jumps=kept.mixes(least))
-    return _walked(walk, draws, choice.made, least)
+    found = _walked(walk, draws, choice.made, least)
+    if found.mixes(least) or walk.kept is None:
+        return found
+    walk.kept = None  # jumps mix no better than the draws that they lead to
+    alone = _walked(walk, draws, choice.made, least)
+    return alone if alone.mixes(least) else found
 
 
 class Tabled(NamedTuple):
