@@ -6,6 +6,8 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 from test_photons import photons as simulator
@@ -521,3 +523,19 @@ def test_repeats_that_were_not_counted_alike_state_no_numbers(change):
 def test_a_stack_keeps_what_was_counted():
     (one, n_one), (other, n_other) = counted(0, repeats=3), counted(1, counts=0.02)
     np.testing.assert_allclose(pairs_seen(bayesfit.stack([one, other])), np.concatenate([n_one, n_other]))
+
+
+def test_pairs_of_a_curve_that_theory_does_not_know_are_only_counted():
+    """A model of g2 itself, of which no |g1|^2 follows, with noise "photons"."""
+
+    def flat(tau):
+        level = numpyro.sample("level", dist.Normal(1.0, 0.2))
+        return level + 0.0 * tau
+
+    pairs = Counting.of(counting.as_counted(curves())).pairs
+    seen = np.random.default_rng(5).poisson(1.05 * pairs) / pairs
+    result = bayesfit.fit(curves(seen), bayesfit.Model("flat", flat, form="curve"), noise="photons")
+    best = np.sum(seen * pairs, axis=1) / np.sum(pairs, axis=1)
+    level = result.posterior["level"]
+    assert (abs(level.mean(("chain", "draw")) - best) < 0.5 * level.std(("chain", "draw"))).all()
+    assert result["diagnostics"].verdict.isin(["ok", "not_identified"]).all()

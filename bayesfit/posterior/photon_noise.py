@@ -81,13 +81,13 @@ def with_theory(problem: Problem, values: Values, cloud: Cloud | None = None) ->
         values: every parameter of the model, and `contrast`.
         cloud: points of the posterior whose mean square signal theory is given; by default the signal at `values`.
     """
-    if problem.counting is None or problem.posterior.model.form != "siegert":
+    if (counted := problem.counting) is None:
         return problem
     signals, bins = _signals(problem, values), problem.bins
     at = signals if cloud is None else signals._replace(signal=_root_mean_square(problem, cloud))
-    layout, inverse_error, size = bins.layout.copy(), bins.inverse_error.copy(), problem.counting.lags.size
+    layout, inverse_error, size = bins.layout.copy(), bins.inverse_error.copy(), counted.lags.size
     for own in _batches(signals.finite):
-        counting, valid = problem.counting.of_bins(own), bins.valid[own, :size]
+        counting, valid = counted.of_bins(own), bins.valid[own, :size]
         mean, correlation = take(at, own).errors(counting)
         pairs = _pairs(take(bins, own), take(signals, own).curve(counting), mean)
         layout[own] = theory.with_theory(layout[own], correlation, valid, pairs)
@@ -99,13 +99,11 @@ def with_theory(problem: Problem, values: Values, cloud: Cloud | None = None) ->
 def layouts_at(problem: Problem, values: Values) -> Float[np.ndarray, "bin tau column"]:
     """The layouts of bins with the size and the correlations of the errors that theory gives at these values, while
     all else is as at an estimate; where values are not finite, as they are."""
-    signals, layout = _signals(problem, values), problem.bins.layout.copy()
-    counting = problem.counting
-    assert counting is not None
+    signals, layout, counted = _signals(problem, values), problem.bins.layout.copy(), problem.counting
+    assert counted is not None
     for own in _batches(signals.finite):
-        of_own = counting.of_bins(own)
-        _, correlation = take(signals, own).errors(of_own)
-        layout[own] = theory.with_errors(layout[own], correlation, problem.bins.valid[own, : of_own.lags.size])
+        _, correlation = take(signals, own).errors(counted.of_bins(own))
+        layout[own] = theory.with_errors(layout[own], correlation, problem.bins.valid[own, : counted.lags.size])
     return layout
 
 

@@ -39,7 +39,8 @@ class Problem:
 
     `bins` holds every bin's data with a leading axis (q_bin,), delays padded; `identity` is a hash of each bin's own
     data, which keys its random numbers; `parameters` describes every parameter of the result; `fixed` and `priors` are
-    the choices, of the user and of the kind of data; `counting` says what was counted, where the noise model counts.
+    the choices, of the user and of the kind of data; `counting` says what was counted, where the noise model counts and
+    theory knows the errors.
     """
 
     posterior: Posterior
@@ -165,7 +166,8 @@ def prepare(
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the curve free")
     bins = lay_out(data, programs.noise, pinned, given)
     bins = bins._replace(log_constant=posterior.log_constant(bins))
-    counting = Counting.of(data) if programs.noise.counted else None
+    known = programs.noise.counted and programs.model.form == "siegert"  # theory is that of |g1|^2
+    counting = Counting.of(data) if known else None
     return Problem(posterior, bins, identity_of_bins(data), _described(programs), pinned, given, counting)
 
 
