@@ -122,12 +122,30 @@ def test_draws_without_a_likelihood_stay(sampled, monkeypatch):
     np.testing.assert_array_equal(found.draws.values["rate"], draws.values["rate"])
 
 
-def test_draws_of_chains_that_are_far_apart_stay(sampled):
+def test_walkers_leave_where_chains_are_far_apart(sampled):
+    """They have no trajectories, and know how low the potential is."""
+    problem, draws = sampled
+    shifts = np.linspace(-1.0, 1.0, CHAINS)[:, None]
+    values = {name: v[0] * np.exp(SPREAD[name] * shifts) for name, v in draws.values.items()}
+    values["beta"] = np.clip(values["beta"], 0.21, 1.99)
+    apart = draws_of(values)
+    apart.convergence[:] = 1.5, 5.0, 5.0
+    apart.stats["n_steps"] = np.full((1, CHAINS, DRAWS), 63, np.int32)
+    found = with_own_errors(problem, apart, np.random.default_rng(0), least=50.0)
+    assert found.draws.convergence[0, 0] < 1.03
+    assert not found.draws.stats["n_steps"].any()
+    assert found.lowest == found.draws.stats["potential"].min() > -np.inf
+    for name in SPREAD:
+        assert np.ptp(found.draws.values[name][0].mean(axis=1)) < np.ptp(values[name].mean(axis=1))
+
+
+def test_draws_of_chains_that_are_far_apart_stay_where_walkers_do_not_mix(sampled):
     problem, draws = sampled
     apart = draws.of_bins(np.array([0]))
     apart.convergence[:] = 1.5, 5.0, 5.0
-    found = with_own_errors(problem, apart, np.random.default_rng(0))
+    found = with_own_errors(problem, apart, np.random.default_rng(0), LARGE)
     assert found.off > 0.3
+    assert np.isnan(found.lowest)
     np.testing.assert_array_equal(found.draws.values["rate"], draws.values["rate"])
 
 

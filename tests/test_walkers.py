@@ -5,17 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bayesfit.sample.walkers import Pool, walked
+from bayesfit.sample.mixture import KERNELS, Components, mixture
+from bayesfit.sample.walkers import Jumps, walked
 
 SD = np.array([1.0, 1e-3, 50.0])
 CORRELATION = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, -0.3], [0.0, -0.3, 1.0]])
 STEPS, APART, TIMES = 200, 50, 60
 
 
-def sampled(density, start, pool=None):
+def sampled(density, start, jumps=None):
     """Walkers at so many times, (time, walker, param)."""
     with jax.enable_x64(True):
-        walk = jax.jit(lambda z, key, steps: walked(density, z, key, steps, pool))
+        walk = jax.jit(lambda z, key, steps: walked(density, z, key, steps, jumps).z)
         z = walk(start, np.array([1, 2], np.uint32), np.arange(STEPS))
         found = []
         for time in range(TIMES):
@@ -53,20 +54,30 @@ def test_where_the_density_is_not_a_number_no_walker_goes():
 
 
 def test_jumps_lead_to_modes_that_no_walker_has_seen():
-    """The pool has equal shares of two modes, and is wider than what is wanted, of which a fifth is in the second."""
+    """Jumps lead to both modes as often, and each is wider than what is wanted, of which a fifth is in the second."""
 
     def density(z):
         near, far = -0.5 * z @ z, -0.5 * jnp.sum((z - 30.0) ** 2)
         return jnp.logaddexp(jnp.log(0.8) + near, jnp.log(0.2) + far)
 
-    def similar(z):
-        return jnp.logaddexp(-0.125 * z @ z, -0.125 * jnp.sum((z - 30.0) ** 2))
-
     rng = np.random.default_rng(0)
-    pool = 2.0 * rng.standard_normal((4000, 2)) + 30.0 * (np.arange(4000) % 2)[:, None]
-    found = sampled(density, rng.standard_normal((64, 2)), Pool(jnp.asarray(pool), similar))[TIMES // 6 :]
+    location, factor = np.array([15.0, 15.0]), np.array([[10.0, 0.0], [9.0, 5.0]])
+    to_u = np.linalg.inv(factor)
+    modes = (np.array([[0.0, 0.0], [30.0, 30.0]]) - location) @ to_u.T
+    components = Components(modes, np.stack([2.0 * to_u, 2.0 * to_u]), np.zeros(2))
+    jumps = Jumps(location, factor, to_u, mixture(np.zeros((KERNELS, 2)), components, 0.2))
+    with jax.enable_x64(True):
+        jumps = jax.tree.map(jnp.asarray, jumps)
+    found = sampled(density, rng.standard_normal((64, 2)), jumps)[TIMES // 6 :]
     far = found[..., 0] > 15.0
     assert np.mean(far) == pytest.approx(0.2, abs=0.03)
     near = found[~far]
     np.testing.assert_allclose(near.mean(axis=0), 0.0, atol=0.1)
     np.testing.assert_allclose(near.std(axis=0), 1.0, rtol=0.06)
+
+
+def test_the_density_is_that_where_walkers_are():
+    start = np.random.default_rng(0).standard_normal((8, 2))
+    with jax.enable_x64(True):
+        found = walked(lambda z: -jnp.sum(z**4), start, np.array([1, 2], np.uint32), np.arange(10))
+    np.testing.assert_allclose(found.log_density, -np.sum(np.asarray(found.z) ** 4, axis=1))

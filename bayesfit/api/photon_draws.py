@@ -26,10 +26,11 @@ OF_DRAWS = 2**16  # in keys, beside the rounds of estimates
 
 
 class OfBin(NamedTuple):
-    """The draws of one bin, and how far theory's errors are off in them."""
+    """The draws of one bin, how far theory's errors are off in them, and the lowest potential at walkers, or NaN."""
 
     draws: Arrays
     change: float | Float[np.ndarray, ""]
+    lowest: float | Float[np.ndarray, ""]
 
 
 def with_theory_at_draws(found: Outcome, report: Report, stop: Stop) -> Outcome:
@@ -39,6 +40,7 @@ def with_theory_at_draws(found: Outcome, report: Report, stop: Stop) -> Outcome:
     if found.problem.counting is None:
         return found
     draws, change = found.draws.of_bins(np.arange(found.bins)), np.zeros(found.bins)
+    lowest = found.lowest_potential.copy()
     places = np.flatnonzero(draws.done > 0)
     change[places] = np.inf
     count = len(workers())
@@ -48,13 +50,14 @@ def with_theory_at_draws(found: Outcome, report: Report, stop: Stop) -> Outcome:
 
     def structure() -> Any:
         like = of_draws(found.draws, places[:1])
-        return jax.tree.structure(OfBin(like, 0.0))
+        return jax.tree.structure(OfBin(like, 0.0, 0.0))
 
     for number, (place, own) in enumerate(zip(places, resumable(made, structure), strict=False)):
         report(Progress("errors", places.size, number))
         put_draws(draws, {**own.draws, "bins": np.array([place])})
         change[place] = own.change
-    return replace(found, draws=draws, theory_change=change)
+        lowest[place] = lowest[place] if np.isnan(own.lowest) else own.lowest
+    return replace(found, draws=draws, theory_change=change, lowest_potential=lowest)
 
 
 def _until(stop: Stop, places: Int[np.ndarray, " chosen"]) -> Iterator[int]:
@@ -70,5 +73,5 @@ def _of_bin(found: Outcome, place: int) -> OfBin:
     """The draws of the bin at this place."""
     own, least = np.array([place]), min(found.schedule.reachable, LEAST_ESS)
     rng = np.random.default_rng((*found.keys[place], _keys.WITH_THEORY, OF_DRAWS))
-    made, change = with_own_errors(found.problem.of_bins(own), found.draws.of_bins(own), rng, least)
-    return OfBin(of_draws(made, np.array([0])), change)
+    made = with_own_errors(found.problem.of_bins(own), found.draws.of_bins(own), rng, least)
+    return OfBin(of_draws(made.draws, np.array([0])), made.off, made.lowest)

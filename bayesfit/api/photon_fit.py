@@ -22,7 +22,7 @@ from bayesfit.sample.theory_points import LEAST_ESS, errors_differ, posterior_po
 
 Keys = UInt32[np.ndarray, "bin 2"]
 Places = Int[np.ndarray, " chosen"]
-ROUNDS = 5  # of points that are weighted with the errors of theory
+ROUNDS = 2  # of points that are weighted with the errors of theory
 
 Values = Mapping[str, Float[np.ndarray, " bin"]]
 

@@ -33,6 +33,8 @@ OfDraws = Float[np.ndarray, " draw"]
 POINTS = 32  # at which theory's errors are computed, at least
 POINTS_PER_TERM = 4  # of the quadratic
 AT_ONCE = 256  # draws
+EXAMINED = 16  # draws, at which another likelihood is compared with theory's
+ELSEWHERE = 0.1  # weight of points that are not from the posterior, when it is
 SMALLEST_SCALE = 1e-9
 
 
@@ -120,6 +122,12 @@ class OwnErrors:
         """The layouts at these points, but for what theory says those of the data as they are standardised."""
         return layouts_at(self.problem.of_bins(np.zeros(len(self.z), int)), self.values)
 
+    def off(self, table: Table | None = None) -> float:
+        """How far off the likelihood by a table, or with errors kept, is at some of these points."""
+        some = self.of_draws(evenly(len(self.z), EXAMINED))
+        exact = some.log_likelihood(some.theory()) - some.log_likelihood()
+        return float(np.std(exact if table is None else exact - some.ratio(table)))
+
     def log_likelihood(self, layouts: Layouts | None = None) -> OfDraws:
         """Log likelihood with these layouts, by default with errors kept."""
         if layouts is None:
@@ -131,6 +139,29 @@ class OwnErrors:
         """Log likelihood with the errors that a table gives at each point, over that with errors kept."""
         given = self.values, self.coordinates, table, self.bin
         return np.asarray(on_one_device(_ratios, *given, static=(self.problem.posterior,)))
+
+
+class Made(NamedTuple):
+    """Points at which theory's errors were computed."""
+
+    coordinates: Coordinates
+    layouts: Layouts
+
+    @classmethod
+    def at(cls, points: OwnErrors) -> Made:
+        """These points, at which they are computed now."""
+        return cls(points.coordinates, points.theory())
+
+    def and_(self, more: Made) -> Made:
+        """These points, and more."""
+        return Made(*(np.concatenate(both) for both in zip(self, more, strict=True)))
+
+    def table(self, nearest: Made | None = None) -> Table:
+        """The table of their errors, and of those at points that are from the posterior."""
+        if nearest is None:
+            return Table.of(*self)
+        weights = np.repeat([ELSEWHERE, 1.0], [len(self.coordinates), len(nearest.coordinates)])
+        return Table.of(*self.and_(nearest), weights)
 
 
 def evenly(size: int, count: int) -> np.ndarray:
