@@ -61,10 +61,10 @@ class Outcome:
     """What a fit found, in bins that all have enough points for the curve.
 
     `curves` and `problem` are those of these bins alone; `keys` key their random numbers; `points`: the least-squares
-    fits, None before they are made; `lowest_potential`: the lowest potential seen before the kept draws, or of any
-    chain of a joint fit; `draws`: what was sampled; `together`: what a joint fit found in addition; `theory_change`:
-    with noise "photons", see `sample/theory_points.py`; `exact`: how draws were corrected, None where they were not;
-    `labels` tell the bins apart in reports of progress.
+    fits, None before they are made; `lowest_potential`: the lowest potential seen before the kept draws, at walkers
+    (see `sample/theory_walks.py`), or of any chain of a joint fit; `draws`: what was sampled; `together`: what a joint
+    fit found in addition; `theory_change`: with noise "photons", see `sample/theory_points.py`; `exact`: how draws were
+    corrected, None where they were not; `labels` tell the bins apart in reports of progress.
     """
 
     curves: xr.Dataset

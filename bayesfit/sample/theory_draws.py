@@ -38,8 +38,8 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
         return kept
     some = points.of_draws(points.some())
     choice = Choice(points, draws, Made.at(some))
-    table, ratio = choice.made.table(), np.full(len(points.z), np.nan)
-    for _ in range(CHOICES):
+    table = choice.made.table()
+    for number in range(CHOICES):
         ratio = points.ratio(table)
         if not np.isfinite(ratio).any():
             return Sampled(draws, np.inf)
@@ -51,7 +51,8 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
             break
         if chosen.off <= GOOD:
             return chosen
-        table = choice.table_at(places)
+        if number + 1 < CHOICES:
+            table = choice.table_at(places)
     found = walked_draws(Walk(points, choice.made, ratio, rng), draws, least)
     return found if found.mixes(least) or draws.convergence[0, 0] <= FAR_APART else kept
 

@@ -50,18 +50,24 @@ class Weighted(NamedTuple):
     @property
     def cloud(self) -> Cloud:
         """The points with their weights, which are made more equal until their effective number is LEAST_POINTS."""
-        finite = np.where(np.isfinite(self.log_weights), self.log_weights, -np.inf)
-        return Cloud(self.values, np.stack([_normalised(row) for row in finite]))
+        return Cloud(self.values, np.stack([evened(row, LEAST_POINTS) for row in self.log_weights]))
 
 
-def _normalised(log_weights: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
-    """Weights of sum 1, raised to the highest power up to 1 at which so many points count."""
+def evened(log_weights: Float[np.ndarray, " point"], least: float) -> Float[np.ndarray, " point"]:
+    """Weights of sum 1, raised to the highest power up to 1 at which so many points count at least; equal ones where
+    none is finite."""
     if not np.isfinite(log_weights).any():
         return np.full(log_weights.size, 1.0 / log_weights.size)
-    relative, power = log_weights - log_weights.max(), 1.0
-    while (weights := np.exp(power * relative)).sum() ** 2 / (weights**2).sum() < LEAST_POINTS and power > 1e-3:
+    finite, power = np.where(np.isfinite(log_weights), log_weights, -np.inf), 1.0
+    relative = finite - finite.max()
+    while effective(weights := np.exp(power * relative)) < least and power > 1e-3:
         power *= 0.8
     return weights / weights.sum()
+
+
+def effective(weights: Float[np.ndarray, " point"]) -> float:
+    """The effective number of weighted points."""
+    return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def suspect(problem: Problem, found: Estimate) -> Bool[np.ndarray, " bin"]:

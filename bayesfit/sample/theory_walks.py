@@ -21,6 +21,8 @@ from bayesfit.sample import convergence as _convergence
 from bayesfit.sample.draws import LARGEST_RHAT, STATS, Draws
 from bayesfit.sample.importance_weights import systematic
 from bayesfit.sample.mixture import KERNELS, fit_components, inverses, mixture, outwards
+from bayesfit.sample.starts import BESIDE_FITTED
+from bayesfit.sample.theory_points import effective, evened
 from bayesfit.sample.theory_tables import Made, OwnErrors, Table, evenly, table_coordinates, whole
 from bayesfit.sample.walkers import Half, Jumps, of_all, walked
 
@@ -33,7 +35,6 @@ AIMED, POINTS = 2, 1024  # times that the mixture is aimed, and points that are 
 APART_AT_FIRST = 1e-4  # of the sd: two walkers may start at the same point
 LEAST_SPREAD = 20.0  # effective number of points that a mixture is fitted to or walkers start from, at least
 FITTED_TO, STEPS = 1000, 12  # points that a mixture is fitted to, at most, and steps of its fit
-BESIDE_FITTED = 0.2  # the kernels' share
 
 Rng = np.random.Generator
 OfWalkers = Float[np.ndarray, "chain walker"]
@@ -60,23 +61,19 @@ class Weighted(NamedTuple):
     log_weights: Float[np.ndarray, " point"]
 
     @property
-    def some(self) -> bool:
+    def any(self) -> bool:
         """Whether any point has a weight."""
         return bool(np.isfinite(self.log_weights).any())
 
     @property
     def weights(self) -> Float[np.ndarray, " point"]:
-        """Weights of sum 1, raised to the highest power up to 1 at which enough points count."""
-        finite, power = np.where(np.isfinite(self.log_weights), self.log_weights, -np.inf), 1.0
-        relative = finite - finite.max()
-        while effective(w := np.exp(power * relative)) < LEAST_SPREAD and power > 1e-3:
-            power *= 0.8
-        return w / w.sum()
+        """Weights of sum 1, made so equal that enough points count."""
+        return evened(self.log_weights, LEAST_SPREAD)
 
     def of_chain(self, chain: int, chains: int) -> Weighted:
         """Those of one chain; all, where none of them has a weight."""
         own = Weighted(self.z[chain::chains], self.log_weights[chain::chains])
-        return own if own.some else self
+        return own if own.any else self
 
     def aimed(self) -> Jumps:
         """The mixture that these points are drawn from, by their weights."""
@@ -90,11 +87,6 @@ class Weighted(NamedTuple):
         u = outwards((chosen - location) @ to_u.T)
         kernels = u[evenly(len(u), KERNELS)]
         return Jumps(location, factor, to_u, mixture(kernels, fit_components(u, STEPS), BESIDE_FITTED))
-
-
-def effective(weights: Float[np.ndarray, " point"]) -> float:
-    """The effective number of weighted points."""
-    return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 class Aimed(NamedTuple):
@@ -120,7 +112,7 @@ class Walk:
             self.jumps = self.seen.aimed()
             z, values, log_weights = self._made_by(_drawn, self._keys(POINTS))
             self.seen = Weighted(z, log_weights)
-            if not self.seen.some:
+            if not self.seen.any:
                 return
             if time + 1 < AIMED:
                 self._make_table(values, systematic(0.5, self.seen.weights, POINTS))
@@ -173,7 +165,7 @@ class Walk:
 def walked_draws(walk: Walk, draws: Draws, least: float) -> Sampled:
     """Draws of walkers, in place of these. Where their likelihood is off by the table, it is made again once."""
     walk.aim()
-    if not walk.seen.some:
+    if not walk.seen.any:
         return Sampled(draws, np.inf)
     walk.start(len(next(iter(draws.values.values()))[0]))
     found = Sampled(draws, np.inf)
