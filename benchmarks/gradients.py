@@ -24,6 +24,7 @@ from bayesfit.compute.work import Stop
 from bayesfit.posterior.prepare import prepare
 from bayesfit.sample import least_squares as _point
 from bayesfit.sample import scheduler as _sample
+from bayesfit.sample import slots as _slots
 from bayesfit.sample import starts as _estimate
 from bayesfit.sample.draws import Schedule
 from bayesfit.sample.target import BinTargets
@@ -186,17 +187,18 @@ def the_gradient(problem, z) -> tuple[float, list[str]]:
 def the_sampler(problem, estimates, keys, gradient: float) -> list[str]:
     """The lines of the second part."""
     schedule = Schedule(4, 1000, 50, 0.6, 400.0)
-    few = np.arange(CHAINS_PER_DEVICE // 4)
+    few = np.arange(_slots.slots_per_group(4))
     bins = BinTargets(problem.posterior, take(problem.bins, few), keys[few])
     scheduler = _sample.Scheduler(bins, take(estimates, few), schedule)
     scheduler.start()
     slots = scheduler.slots
-    states = [state for state, _ in slots.program(slots.chains, slots.states, place(slots.fresh, 1))]
+    group = place(slots.groups(scheduler.busy), 1)
+    states = [state for state, _ in slots.program(slots.chains, slots.states, place(slots.fresh, 1), group)]
     stay = place(np.zeros(CHAINS_PER_DEVICE, bool), 1)
     times, needed, made = [], 0, 0
     for _ in range(10):
         started = time.perf_counter()
-        ((state, left),) = jax.block_until_ready(slots.program(slots.chains, states, stay))
+        ((state, left),) = jax.block_until_ready(slots.program(slots.chains, states, stay, group))
         times.append(time.perf_counter() - started)
         states = [state]
         made += int(np.sum(left.made))

@@ -19,6 +19,7 @@ from bayesfit.compute.errors import warn
 MEMORY = "XLA_CLIENT_MEM_FRACTION"  # read by JAX when it starts
 MEMORY_ONCE = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # its former name; JAX refuses to be given both
 CPU_LANES, GPU_LANES = 64, 8192  # a lane of 1,024 delays takes some 100 KiB
+CPU_LANES_TOGETHER = 8  # as fast for each as 16, and less to do where few are busy; 64 take half as long again
 NO_GPU = "device gpu: JAX finds no GPU, so this is computed on the CPU. Is jax installed with CUDA or ROCm?"
 
 
@@ -65,9 +66,18 @@ def workers() -> list[jax.Device]:
 
 
 def lanes_per_device() -> int:
-    """How many chains run side by side on one device. Bits depend on it, so that it depends on nothing but the kind of
-    device: a core has enough to do with 64, a GPU works on thousands in the time of one."""
-    return CPU_LANES if jax.local_devices()[0].platform == "cpu" else GPU_LANES
+    """How many chains one device is given at a time: a GPU works on thousands in the time of one."""
+    return CPU_LANES if _on_cpu() else GPU_LANES
+
+
+def lanes_together() -> int:
+    """How many of them a device moves together. Bits depend on it, so that it depends on the kind of device alone:
+    of a few chains a core has all at hand, and it need not work for many places of which few are busy."""
+    return CPU_LANES_TOGETHER if _on_cpu() else GPU_LANES
+
+
+def _on_cpu() -> bool:
+    return jax.local_devices()[0].platform == "cpu"
 
 
 @cache

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from bayesfit.compute.hardware import lanes_per_device
+from bayesfit.compute.hardware import lanes_per_device, lanes_together
 from bayesfit.data import describe as _describe
 from bayesfit.diagnose.covariance_check import sd_ratios
 from bayesfit.diagnose.one_shape import p_one_shape
@@ -163,6 +163,7 @@ def _attributes(curves: xr.Dataset, problem: Problem, settings: FitSettings) -> 
         "fixed": problem.fixed,
         "q_bins": curves.q_bin.values,
         "chains_per_device": lanes_per_device(),
+        "chains_together": lanes_together(),
         "bin_width": BINS,
         **provenance(),
         **{f"data_{name}": value for name, value in curves.attrs.items() if name not in OF_THE_INPUT},

@@ -113,20 +113,26 @@ def _equal_factors(count: int, size: int) -> Factors:
 
 def _responsibilities(u: Points, components: Components) -> Float[np.ndarray, "component draw"]:
     """The probability that each draw comes from each component."""
-    rest = inverses(components.factors) @ (u - components.locations[:, None]).swapaxes(1, 2)
+    to_standard = inverses(components.factors)
+    rest = to_standard @ u.T
+    rest -= to_standard @ components.locations[..., None]
     volumes = np.sum(np.log(np.diagonal(components.factors, axis1=1, axis2=2)), axis=1)
-    logs = (components.log_masses - volumes)[:, None] - 0.5 * np.sum(rest**2, axis=1)
-    return special.softmax(logs, axis=0)
+    logs = (components.log_masses - volumes)[:, None] - 0.5 * np.einsum("kdn,kdn->kn", rest, rest)
+    found = np.exp(logs - logs.max(axis=0))
+    return found / found.sum(axis=0)
 
 
 def _maximised(u: Points, before: Components, responsibilities: Float[np.ndarray, "component draw"]) -> Components:
     """The components of maximum likelihood given the responsibilities; one that has none stays where it was."""
-    least = 1e-3
-    counts = np.sum(responsibilities, axis=1) + least
-    locations = (responsibilities @ u + least * before.locations) / counts[:, None]
-    rest = u - locations[:, None]
-    covariances = (responsibilities[..., None] * rest).swapaxes(1, 2) @ rest / counts[:, None, None]
-    factors = np.linalg.cholesky(covariances + SMALLEST_VARIANCE * np.eye(u.shape[1]))
+    least, size = 1e-3, u.shape[1]
+    sums, first = np.sum(responsibilities, axis=1), responsibilities @ u
+    counts = sums + least
+    locations = (first + least * before.locations) / counts[:, None]
+    second = responsibilities @ (u[:, :, None] * u[:, None, :]).reshape(len(u), -1)
+    crossed = locations[:, :, None] * (sums[:, None] * locations - first)[:, None, :]
+    about = second.reshape(-1, size, size) - first[:, :, None] * locations[:, None, :] + crossed
+    covariances = about / counts[:, None, None]
+    factors = np.linalg.cholesky(covariances + SMALLEST_VARIANCE * np.eye(size))
     return Components(locations, factors, np.log(counts))
 
 

@@ -25,7 +25,7 @@ from bayesfit.sample.draws import STATS, Arrays, Draws, Schedule
 from bayesfit.sample.escalation import FIRST, IMPORTANCE_SAMPLED, SOON_LEFT, STEPS
 from bayesfit.sample.loop import Run, Table, sample_until_reached, statistics
 from bayesfit.sample.modes import profiled
-from bayesfit.sample.slots import Slots, slots_per_device
+from bayesfit.sample.slots import Slots, slots_per_group
 from bayesfit.sample.snapshots import as_part, numbered, of_draws, of_run, of_tree, part_of, put_draws, put_run, tree_of
 from bayesfit.sample.starts import Estimate, readapt
 from bayesfit.sample.target import BinTargets
@@ -54,7 +54,7 @@ class Scheduler:
         self.estimates: Estimate = jax.tree.map(np.array, estimates)
         first = np.where(self.estimates.mixture_fitted > 0, IMPORTANCE_SAMPLED, FIRST).tolist()
         self.waiting = deque(Run(bin, first=index, step=index) for bin, index in enumerate(first))
-        devices = devices_for(bins.count, slots_per_device(schedule.chains))
+        devices = devices_for(bins.count, slots_per_group(schedule.chains))
         nobody = np.zeros(devices * lanes_per_device(), int)
         blank = self._chains(nobody, FIRST, nobody)
         self.slots = Slots(self.target, blank, devices, schedule.chains)
@@ -82,11 +82,28 @@ class Scheduler:
 
     def start(self) -> list[Run]:
         """Give the free slots to bins that wait; returns the runs in all slots."""
-        for slot, run in enumerate(self.runs):
-            if run is None and self.waiting:
+        for slot in self.slots.order:
+            if self.runs[slot] is None and self.waiting:
                 self._put(slot, self.waiting.popleft())
+        self._close_up()
         self.slots.send()
         return [run for run in self.runs if run is not None]
+
+    @property
+    def busy(self) -> list[int]:
+        """The slots that hold a run."""
+        return [slot for slot in self.slots.order if self.runs[slot] is not None]
+
+    def _close_up(self) -> None:
+        """Move runs into the first slots, if fewer groups of chains have then to be advanced."""
+        busy = self.busy
+        first = self.slots.order[: len(busy)]
+        if self.slots.groups(first).sum() >= self.slots.groups(busy).sum():
+            return
+        leaving, free = [slot for slot in busy if slot not in first], [slot for slot in first if slot not in busy]
+        self.slots.move(leaving, free)
+        for before, after in zip(leaving, free, strict=True):
+            self.runs[before], self.runs[after] = None, self.runs[before]
 
     def _put(self, slot: int, run: Run) -> None:
         """Start a bin's chains in a slot."""
@@ -101,7 +118,7 @@ class Scheduler:
 
     def advance(self) -> None:
         """Advance all chains by a chunk, and give each run the transitions that its chains have ended."""
-        left = self.slots.advance()
+        left = self.slots.advance(self.busy)
         for run, places in zip(self.runs, self.slots.of, strict=True):
             if run is not None:
                 run.add(left.of_chains(places))

@@ -2,48 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from bayesfit.compute.devices import Spread, gather, named, place
-from bayesfit.compute.hardware import lanes_per_device
-from bayesfit.sample.chains import Chain, advance, blank_states
+from bayesfit.compute.hardware import lanes_per_device, lanes_together
+from bayesfit.sample.chains import Chain, ChainState, Transition, advance, blank_states
 from bayesfit.sample.draws import STATS
 from bayesfit.sample.target import Target
 
 
 @lru_cache(maxsize=32)
 def advancing(target: Target) -> Spread:
-    """The program that advances chains."""
-    return Spread(partial(advance, target), named("advance", target.identity))
+    """The program that advances the chains of the first groups of a device's places."""
+    width = lanes_together()
+    return Spread(partial(_groups, target, width), named(f"advance {width} together", target.identity), each=False)
 
 
-def slots_per_device(chains: int) -> int:
-    """How many bins run side by side on one device."""
-    return lanes_per_device() // chains
+def _groups(
+    target: Target, width: int, chains: Chain, states: ChainState, fresh: Array, count: Array
+) -> tuple[ChainState, Transition]:
+    """Advance the chains in so many groups of `width` places by a chunk, one group after the other; the states of all
+    others stay as they are, and nothing is made there."""
+    of_group = jax.vmap(partial(advance, target))
+
+    def one(group: Array, carried: PyTree) -> PyTree:
+        first = group * width
+        own = (jax.lax.dynamic_slice_in_dim(array, first, width) for array in jax.tree.leaves((chains, states, fresh)))
+        made = of_group(*jax.tree.unflatten(jax.tree.structure((chains, states, fresh)), own))
+        return jax.tree.map(lambda all, own: jax.lax.dynamic_update_slice_in_dim(all, own, first, 0), carried, made)
+
+    left = jax.eval_shape(jax.vmap(partial(advance, target)), chains, states, fresh)[1]
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), left)
+    return jax.lax.fori_loop(0, count[0], one, (states, nothing))
+
+
+def slots_per_group(chains: int) -> int:
+    """How many bins are advanced together."""
+    return max(1, lanes_together() // chains)
 
 
 class Slots:
     """The slots of all devices. `host` holds the inputs of the chain in each place, and `fresh` says whether that chain
     is to begin at its start; `chains` and `states` lie on the devices. `of` (slot, chain) are the places of each slot's
-    chains."""
+    chains. `order` holds the slots in the order in which they are to be taken: first those of the first group of each
+    device, since a group costs the same whether one or all of its places are busy."""
 
     def __init__(self, target: Target, blank: Chain, devices: int, chains: int) -> None:
-        per_device = slots_per_device(chains)
-        corner = np.arange(devices)[:, None] * lanes_per_device() + np.arange(per_device) * chains
+        self.lanes, self.together = lanes_per_device(), lanes_together()
+        corner = np.arange(devices)[:, None] * self.lanes + np.arange(self.lanes // chains) * chains
         self.of: Int[np.ndarray, "slot chain"] = corner.reshape(-1, 1) + np.arange(chains)
+        self._device, last = np.divmod(self.of[:, -1], self.lanes)
+        self._group = last // self.together
+        self.order: list[int] = np.lexsort((self.of[:, 0], self._device, self._group)).tolist()
         program = advancing(target)
         self.program, self.devices, self.host = program, devices, blank
-        self.fresh = np.zeros(devices * lanes_per_device(), bool)
+        self.fresh = np.zeros(devices * self.lanes, bool)
         self.chains, self.states = place(blank, devices), place(blank_states(target, blank), devices)
-        arguments = self.chains, self.states, place(self.fresh, devices)
+        arguments = self.chains, self.states, place(self.fresh, devices), place(self.groups([]), devices)
         _, left = program.start(*arguments).shapes(*arguments)
         self.values = tuple(left.values)
+
+    def groups(self, busy: Sequence[int]) -> Int[np.ndarray, " device"]:
+        """How many groups of each device must be advanced so that all these slots are."""
+        found = np.zeros(self.devices, np.int32)
+        np.maximum.at(found, self._device[busy], self._group[busy] + 1)
+        return found
+
+    def move(self, before: Sequence[int], after: Sequence[int]) -> None:
+        """Move all chains of slots to other slots."""
+        old, new = self.of[before].ravel(), self.of[after].ravel()
+        states = gather(self.states)
+        for array in (*jax.tree.leaves((self.host, states)), self.fresh):
+            array[new] = array[old]
+        self.chains, self.states = place(self.host, self.devices), place(states, self.devices)
 
     def put(self, slot: int, chains: Chain) -> None:
         """Put these chains into a slot, at their starts."""
@@ -61,9 +100,10 @@ class Slots:
         self.chains, self.states = place(self.host, self.devices), place(states, self.devices)
         self.fresh[:] = fresh
 
-    def advance(self) -> Left:
-        """Advance all chains by a chunk."""
-        advanced = self.program(self.chains, self.states, place(self.fresh, self.devices))
+    def advance(self, busy: Sequence[int]) -> Left:
+        """Advance the chains in busy slots by a chunk."""
+        arguments = (place(array, self.devices) for array in (self.fresh, self.groups(busy)))
+        advanced = self.program(self.chains, self.states, *arguments)
         self.fresh[:] = False
         self.states = [state for state, _ in advanced]
         left = gather([transition for _, transition in advanced])

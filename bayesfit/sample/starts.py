@@ -38,6 +38,7 @@ from bayesfit.sample.target import BinTargets
 BINS = 16  # side by side on each device
 REMEMBERED = 1024  # points of the importance sample that are remembered where there are constrained modes
 SMALLEST_PIVOT = 1e-4
+REFITTED = 6  # steps of the mixture's fit to draws; more make it no better
 BESIDE_MODES, BESIDE_FITTED = 0.6, 0.2  # the kernels' share, beside components at modes or fitted ones
 
 
@@ -180,5 +181,5 @@ def readapt(
         location=old.location + old.factor @ mean,
         factor=old.factor @ factor,
         starts=(u[:, -1] - mean) @ to_new.T,
-        mixture=mixture(kernels, fit_components(new, first=size or None), BESIDE_FITTED),
+        mixture=mixture(kernels, fit_components(new, REFITTED, size or None), BESIDE_FITTED),
     )
