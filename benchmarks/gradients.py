@@ -192,7 +192,7 @@ def the_sampler(problem, estimates, keys, gradient: float) -> list[str]:
     scheduler = _sample.Scheduler(bins, take(estimates, few), schedule)
     scheduler.start()
     slots = scheduler.slots
-    group = place(slots.groups(scheduler.busy), 1)
+    group = place(slots.groups(_sample.busy_slots(scheduler)), 1)
     states = [state for state, _ in slots.program(slots.chains, slots.states, place(slots.fresh, 1), group)]
     stay = place(np.zeros(CHAINS_PER_DEVICE, bool), 1)
     times, needed, made = [], 0, 0

@@ -85,25 +85,9 @@ class Scheduler:
         for slot in self.slots.order:
             if self.runs[slot] is None and self.waiting:
                 self._put(slot, self.waiting.popleft())
-        self._close_up()
+        _move_up(self)
         self.slots.send()
         return [run for run in self.runs if run is not None]
-
-    @property
-    def busy(self) -> list[int]:
-        """The slots that hold a run."""
-        return [slot for slot in self.slots.order if self.runs[slot] is not None]
-
-    def _close_up(self) -> None:
-        """Move runs into the first slots, if fewer groups of chains have then to be advanced."""
-        busy = self.busy
-        first = self.slots.order[: len(busy)]
-        if self.slots.groups(first).sum() >= self.slots.groups(busy).sum():
-            return
-        leaving, free = [slot for slot in busy if slot not in first], [slot for slot in first if slot not in busy]
-        self.slots.move(leaving, free)
-        for before, after in zip(leaving, free, strict=True):
-            self.runs[before], self.runs[after] = None, self.runs[before]
 
     def _put(self, slot: int, run: Run) -> None:
         """Start a bin's chains in a slot."""
@@ -118,7 +102,7 @@ class Scheduler:
 
     def advance(self) -> None:
         """Advance all chains by a chunk, and give each run the transitions that its chains have ended."""
-        left = self.slots.advance(self.busy)
+        left = self.slots.advance(busy_slots(self))
         for run, places in zip(self.runs, self.slots.of, strict=True):
             if run is not None:
                 run.add(left.of_chains(places))
@@ -178,6 +162,23 @@ class Scheduler:
     def restore(self, results: Sequence[Arrays], snapshot: Arrays) -> None:
         """Go on from what `results` and `snapshot` have returned; without a snapshot, all bins have ended."""
         put_back(self, results, snapshot)
+
+
+def busy_slots(scheduler: Scheduler) -> list[int]:
+    """The slots that hold a run."""
+    return [slot for slot in scheduler.slots.order if scheduler.runs[slot] is not None]
+
+
+def _move_up(scheduler: Scheduler) -> None:
+    """Move runs into the first slots, if fewer groups of chains have then to be advanced."""
+    slots, runs, busy = scheduler.slots, scheduler.runs, busy_slots(scheduler)
+    first = slots.order[: len(busy)]
+    if slots.groups(first).sum() >= slots.groups(busy).sum():
+        return
+    leaving, free = [slot for slot in busy if slot not in first], [slot for slot in first if slot not in busy]
+    slots.move(leaving, free)
+    for before, after in zip(leaving, free, strict=True):
+        runs[before], runs[after] = None, runs[before]
 
 
 def _progress(scheduler: Scheduler, seconds: float) -> Progress:

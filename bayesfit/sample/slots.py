@@ -26,20 +26,21 @@ def advancing(target: Target) -> Spread:
     return Spread(partial(_groups, target, width), named(f"advance {width} together", target.identity), each=False)
 
 
-def _groups(
-    target: Target, width: int, chains: Chain, states: ChainState, fresh: Array, count: Array
-) -> tuple[ChainState, Transition]:
-    """Advance the chains in so many groups of `width` places by a chunk, one group after the other; the states of all
-    others stay as they are, and nothing is made there."""
+def _groups(target: Target, width: int, *arguments: PyTree) -> tuple[ChainState, Transition]:
+    """Advance the chains in some groups of `width` places by a chunk, one group after the other; the states of all
+    others stay as they are, and nothing is made there. The arguments are those of `advance` for all places, and the
+    number of groups."""
+    *of_chains, count = arguments
     of_group = jax.vmap(partial(advance, target))
+    leaves, structure = jax.tree.flatten(of_chains)
 
-    def one(group: Array, carried: PyTree) -> PyTree:
-        first = group * width
-        own = (jax.lax.dynamic_slice_in_dim(array, first, width) for array in jax.tree.leaves((chains, states, fresh)))
-        made = of_group(*jax.tree.unflatten(jax.tree.structure((chains, states, fresh)), own))
-        return jax.tree.map(lambda all, own: jax.lax.dynamic_update_slice_in_dim(all, own, first, 0), carried, made)
+    def one(group: Array, made: PyTree) -> PyTree:
+        own = [jax.lax.dynamic_slice_in_dim(leaf, group * width, width) for leaf in leaves]
+        new = of_group(*jax.tree.unflatten(structure, own))
+        return jax.tree.map(lambda all, own: jax.lax.dynamic_update_slice_in_dim(all, own, group * width, 0), made, new)
 
-    left = jax.eval_shape(jax.vmap(partial(advance, target)), chains, states, fresh)[1]
+    _, states, _ = of_chains
+    left = jax.eval_shape(of_group, *of_chains)[1]
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), left)
     return jax.lax.fori_loop(0, count[0], one, (states, nothing))
 
