@@ -5,6 +5,7 @@ import pytest
 
 import bayesfit
 from bayesfit.compute import hardware
+from bayesfit.compute.devices import gather, place
 from bayesfit.sample import scheduler, slots
 
 CHAINS, DRAWS = 4, 60
@@ -14,9 +15,14 @@ CHAINS, DRAWS = 4, 60
 def places(monkeypatch):
     """The slots of two devices of 32 places, in groups of 8, without programs."""
     monkeypatch.setattr(hardware, "CPU_LANES", 32)
-    monkeypatch.setattr(slots, "advancing", lambda target: Nothing())
-    monkeypatch.setattr(slots, "blank_states", lambda target, blank: blank)
+    without_programs(monkeypatch)
     return slots.Slots(None, np.arange(64.0), 2, CHAINS)
+
+
+def without_programs(monkeypatch):
+    """Chains that have one number as their input and as their state."""
+    monkeypatch.setattr(slots, "advancing", lambda target, layouts: Nothing())
+    monkeypatch.setattr(slots, "layouts_for", lambda target, chains: slots.Layouts(chains, chains))
 
 
 class Nothing:
@@ -41,17 +47,18 @@ def test_groups_up_to_the_last_busy_slot_are_advanced(places, busy, groups):
 
 
 def test_chains_that_cross_from_one_group_to_the_next_take_both(monkeypatch):
-    monkeypatch.setattr(slots, "advancing", lambda target: Nothing())
-    monkeypatch.setattr(slots, "blank_states", lambda target, blank: blank)
+    without_programs(monkeypatch)
     found = slots.Slots(None, np.arange(64.0), 1, 3)
     assert [found.groups([slot]).tolist() for slot in range(5)] == [[1], [1], [2], [2], [2]]
 
 
 def test_moved_chains_take_all_that_they_have_along(places):
     places.fresh[places.of[13]] = True
+    places.states = place({"float64": 100.0 + np.arange(64.0)[:, None]}, 2)
     places.move([13], [2])
-    assert places.host[places.of[2]].tolist() == places.host[places.of[13]].tolist() == list(range(52, 56))
-    assert np.concatenate(places.states)[places.of[2]].tolist() == list(range(52, 56))
+    (inputs,), (states,) = places.host.values(), gather(places.states).values()
+    assert inputs[places.of[2]].tolist() == inputs[places.of[13]].tolist() == [[52], [53], [54], [55]]
+    assert states[places.of[2]].tolist() == states[places.of[13]].tolist() == [[152], [153], [154], [155]]
     assert places.fresh[places.of[2]].all()
 
 

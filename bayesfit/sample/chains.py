@@ -9,12 +9,10 @@ into rounds.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 from numpyro.infer.hmc_util import dual_averaging
 
@@ -113,12 +111,6 @@ def advance(target: Target, chain: Chain, state: ChainState, fresh: Bool[Array, 
         return after, left._replace(values=target.constrain(_position(chain, left.u), chain.bin, key))
 
     return jax.lax.scan(one_round, state, None, length=ROUNDS)
-
-
-def blank_states(target: Target, chains: Chain) -> ChainState:
-    """Zeros in the shapes of the states of many chains (leading axis), as NumPy arrays."""
-    shapes = jax.eval_shape(jax.vmap(partial(begin, target)), chains)
-    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
 
 
 def begin(target: Target, chain: Chain) -> ChainState:

@@ -14,29 +14,48 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from bayesfit.compute.devices import Spread, gather, named, place
 from bayesfit.compute.hardware import lanes_per_device, lanes_together
-from bayesfit.sample.chains import Chain, ChainState, Transition, advance, blank_states
+from bayesfit.compute.rows import Layout, Tables
+from bayesfit.sample.chains import Chain, Transition, advance, begin
 from bayesfit.sample.draws import STATS
 from bayesfit.sample.target import Target
 
 
+class Layouts(NamedTuple):
+    """How tables hold the inputs and the states of chains."""
+
+    chains: Layout
+    states: Layout
+
+
 @lru_cache(maxsize=32)
-def advancing(target: Target) -> Spread:
+def layouts_for(target: Target, chains: Layout) -> Layouts:
+    """The layouts for chains whose inputs have this one."""
+    states = jax.eval_shape(jax.vmap(partial(begin, target)), chains.arrays(chains.blank(1)))
+    return Layouts(chains, Layout.of(states))
+
+
+@lru_cache(maxsize=32)
+def advancing(target: Target, layouts: Layouts) -> Spread:
     """The program that advances the chains of the first groups of a device's places."""
     width = lanes_together()
-    return Spread(partial(_groups, target, width), named(f"advance {width} together", target.identity), each=False)
+    role = f"advance {width} together, {layouts.chains}, {layouts.states}"
+    return Spread(partial(_groups, target, layouts, width), named(role, target.identity), each=False)
 
 
-def _groups(target: Target, width: int, *arguments: PyTree) -> tuple[ChainState, Transition]:
+def _groups(target: Target, layouts: Layouts, width: int, *arguments: PyTree) -> tuple[Tables, Transition]:
     """Advance the chains in some groups of `width` places by a chunk, one group after the other; the states of all
-    others stay as they are, and nothing is made there. The arguments are those of `advance` for all places, and the
-    number of groups."""
+    others stay as they are, and nothing is made there. The arguments are the tables of all inputs and of all states,
+    which chains are `fresh`, and the number of groups."""
     *of_chains, count = arguments
-    of_group = jax.vmap(partial(advance, target))
-    leaves, structure = jax.tree.flatten(of_chains)
+
+    def of_group(chains: Tables, states: Tables, fresh: Array) -> tuple[Tables, Transition]:
+        own = layouts.chains.arrays(chains), layouts.states.arrays(states), fresh
+        after, left = jax.vmap(partial(advance, target))(*own)
+        return layouts.states.tables(after), left
 
     def one(group: Array, made: PyTree) -> PyTree:
-        own = [jax.lax.dynamic_slice_in_dim(leaf, group * width, width) for leaf in leaves]
-        new = of_group(*jax.tree.unflatten(structure, own))
+        own = jax.tree.map(lambda all: jax.lax.dynamic_slice_in_dim(all, group * width, width), of_chains)
+        new = of_group(*own)
         return jax.tree.map(lambda all, own: jax.lax.dynamic_update_slice_in_dim(all, own, group * width, 0), made, new)
 
     _, states, _ = of_chains
@@ -51,10 +70,10 @@ def slots_per_group(chains: int) -> int:
 
 
 class Slots:
-    """The slots of all devices. `host` holds the inputs of the chain in each place, and `fresh` says whether that chain
-    is to begin at its start; `chains` and `states` lie on the devices. `of` (slot, chain) are the places of each slot's
-    chains. `order` holds the slots in the order in which they are to be taken: first those of the first group of each
-    device, since a group costs the same whether one or all of its places are busy."""
+    """The slots of all devices. `host` holds the inputs of the chain in each place, in tables, and `fresh` says whether
+    that chain is to begin at its start; tables of `chains` and of `states` lie on the devices. `of` (slot, chain) are
+    the places of each slot's chains. `order` holds the slots in the order in which they are to be taken: first those of
+    the first group of each device, since a group costs the same whether one or all of its places are busy."""
 
     def __init__(self, target: Target, blank: Chain, devices: int, chains: int) -> None:
         self.lanes, self.together = lanes_per_device(), lanes_together()
@@ -63,12 +82,13 @@ class Slots:
         self._device, last = np.divmod(self.of[:, -1], self.lanes)
         self._group = last // self.together
         self.order: list[int] = np.lexsort((self.of[:, 0], self._device, self._group)).tolist()
-        program = advancing(target)
-        self.program, self.devices, self.host = program, devices, blank
-        self.fresh = np.zeros(devices * self.lanes, bool)
-        self.chains, self.states = place(blank, devices), place(blank_states(target, blank), devices)
+        self.layouts = layouts_for(target, Layout.of(blank))
+        self.program, self.devices = advancing(target, self.layouts), devices
+        self.host, self.fresh = self.layouts.chains.tables(blank), np.zeros(devices * self.lanes, bool)
+        states = self.layouts.states.blank(len(self.fresh))
+        self.chains, self.states = place(self.host, devices), place(states, devices)
         arguments = self.chains, self.states, place(self.fresh, devices), place(self.groups([]), devices)
-        _, left = program.start(*arguments).shapes(*arguments)
+        _, left = self.program.start(*arguments).shapes(*arguments)
         self.values = tuple(left.values)
 
     def groups(self, busy: Sequence[int]) -> Int[np.ndarray, " device"]:
@@ -81,14 +101,14 @@ class Slots:
         """Move all chains of slots to other slots."""
         old, new = self.of[before].ravel(), self.of[after].ravel()
         states = gather(self.states)
-        for array in (*jax.tree.leaves((self.host, states)), self.fresh):
+        for array in (*self.host.values(), *states.values(), self.fresh):
             array[new] = array[old]
         self.chains, self.states = place(self.host, self.devices), place(states, self.devices)
 
     def put(self, slot: int, chains: Chain) -> None:
         """Put these chains into a slot, at their starts."""
-        for whole, part in zip(jax.tree.leaves(self.host), jax.tree.leaves(chains), strict=True):
-            whole[self.of[slot]] = part
+        for name, table in self.layouts.chains.tables(chains).items():
+            self.host[name][self.of[slot]] = table
         self.fresh[self.of[slot]] = True
 
     def send(self) -> None:
@@ -96,7 +116,7 @@ class Slots:
         if self.fresh.any():
             self.chains = place(self.host, self.devices)
 
-    def resume(self, states: PyTree, fresh: Bool[np.ndarray, " place"]) -> None:
+    def resume(self, states: Tables, fresh: Bool[np.ndarray, " place"]) -> None:
         """Go on with these states of the chains that were put into slots; those that are `fresh` begin."""
         self.chains, self.states = place(self.host, self.devices), place(states, self.devices)
         self.fresh[:] = fresh
