@@ -1,6 +1,8 @@
 """Shared by all tests: JAX set up once, and one fit that many tests look at."""
 
+import ctypes
 import os
+import sys
 from pathlib import Path
 
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")  # as for the engine's own programs
@@ -9,11 +11,7 @@ import jax
 import pytest
 
 import bayesfit
-from bayesfit.result import on_request as _on_request
-from bayesfit.result import predictions as _predictions
-from bayesfit.sample import importance_sampling as _importance
-from bayesfit.sample import least_squares as _point
-from bayesfit.sample import slots as _sample
+from bayesfit.compute.memory_maps import PROGRAMS, give_back
 
 os.environ["COLUMNS"] = "200"  # what is printed does not depend on who runs the tests
 
@@ -34,10 +32,15 @@ def kept_programs(tmp_path_factory):
 def compiled_programs():
     """Give back each module's compiled programs: a process may map a limited number of pieces of memory."""
     yield
-    programs = _point._quick, _point._careful, _importance.first_stages, _importance.evaluations, _sample.advancing
-    for cached in (*programs, _predictions._program, _on_request._program):
-        cached.cache_clear()
+    give_programs_back()
+
+
+def give_programs_back():
+    """Let go of all compiled programs, and of the memory that they were compiled in."""
+    give_back(list(PROGRAMS))
     jax.clear_caches()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,8 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import bayesfit
 from bayesfit.compute import memory_maps, operations, program_files, signed_files
-from bayesfit.compute.devices import SPREADS, Spread, gather, place
+from bayesfit.compute.devices import Spread, gather, place
+from bayesfit.compute.memory_maps import PROGRAMS
 from bayesfit.compute.operations import computing
 from bayesfit.compute.patience import patiently, small_program
 from bayesfit.posterior.prepare import prepare
@@ -465,12 +466,13 @@ def test_programs_are_given_back_before_memory_maps_run_out(few, monkeypatch):
     fit_with(few, noise="scaled")
     before = pieces_of_memory()
     monkeypatch.setattr(memory_maps, "SHARE", 0.0)
+    monkeypatch.setattr(memory_maps, "MARGIN", 0.0)
     for noise in ("speckle", "robust"):
         fit_with(few, noise=noise)
         assert pieces_of_memory() < before + 500
     again = fit_with(few)
     np.testing.assert_array_equal(again.posterior.rate, first.posterior.rate)
-    loaded = [spread for spread in SPREADS if spread.programs]
+    loaded = [spread for spread in PROGRAMS if spread.programs]
     monkeypatch.setattr(memory_maps, "SHARE", 0.9)
     fit_with(few, noise="scaled")
     assert all(spread.programs for spread in loaded)

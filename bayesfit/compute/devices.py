@@ -10,14 +10,12 @@ Compilation runs in the background, once for all devices.
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
-from weakref import WeakSet
 
 import jax
 import numpy as np
@@ -26,7 +24,7 @@ from numpyro import validation_enabled  # from its own module, after ArviZ, nump
 
 from bayesfit.compute.hardware import workers
 from bayesfit.compute.journal import leave, resumable
-from bayesfit.compute.memory_maps import nearly_full
+from bayesfit.compute.memory_maps import PROGRAMS, ROOM
 from bayesfit.compute.patience import patiently, small_program
 from bayesfit.compute.program_files import Kept, read, write
 from bayesfit.compute.programs import key, load, pack
@@ -55,7 +53,7 @@ class Spread:
         self.programs: dict[Any, Future[Any]] = {}  # by the shapes of the arguments and the device
         self.made: dict[Any, Any] = {}
         self.used = 0.0  # when it was last called, by the clock that only grows
-        SPREADS.add(self)
+        PROGRAMS.add(self)
 
     def start(self, *arguments: Parts) -> Spread:
         """Begin to compile for arguments of these shapes, on the devices that hold them; returns at once."""
@@ -90,8 +88,8 @@ class Spread:
     def _begin(self, signature: Any, shares: list[Any], programs: dict[Any, Future[Any]]) -> None:
         """For the first device, read the program from disk, or else trace it here and compile it; then load it on the
         other devices."""
-        if nearly_full():
-            give_back(self)
+        if ROOM.is_scarce():
+            ROOM.make(self)
         lowered: Any = None
         if self.identity is None:
             lowered, made = self._lower(shares[0])
@@ -103,6 +101,11 @@ class Spread:
         first = COMPILING.submit(self._first, shares[0], self.made[signature], name, found, lowered)
         for share in shares:
             programs[signature, _device(share)] = LOADING.submit(self._on, share, first)
+
+    def give_back(self) -> None:
+        """Let go of all programs. Where they are needed again, they are read from disk."""
+        self.programs = {}  # who is about to call one of them has the former table
+        self.jitted.clear_cache()  # which holds what was compiled here
 
     def _lower(self, share: Any) -> tuple[Any, Any]:
         """The program lowered for a share, and the shapes of what it returns."""
@@ -140,19 +143,6 @@ def _wake() -> None:
     with TRACING:
         lowered = small_program()
     lowered.compile()
-
-
-SPREADS: WeakSet[Spread] = WeakSet()
-
-
-def give_back(wanted: Spread) -> None:
-    """Let go of the programs that were not used for longest, half of all but the `wanted` one's. Where they are needed
-    again, they are read from disk."""
-    loaded = [spread for spread in list(SPREADS) if spread is not wanted and spread.programs]
-    for spread in sorted(loaded, key=lambda one: one.used)[: (len(loaded) + 1) // 2]:
-        spread.programs = {}  # who is about to call one of them has the former table
-        spread.jitted.clear_cache()  # which holds what was compiled here
-    gc.collect()
 
 
 def on_one_device(
