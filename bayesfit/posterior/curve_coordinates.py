@@ -1,9 +1,9 @@
 """The curve of one bin at unconstrained coordinates, with the amplitudes as a linear regression.
 
 The mean curve is linear in its amplitudes, mean = baseline + contrast * shape. Those that can be integrated out have no
-coordinates. The others are sampled. If the shape is intricate as well, the coordinate of each is measured from the
-regression that would be exact if the noise were normal, so that its posterior has nearly the same location and width
-whatever the shape.
+coordinates. The others are sampled. Where only the noise is the reason, which is not normal, the coordinate of each is
+measured from the regression that would be exact if it were, so that its posterior has nearly the same location and
+width whatever the shape.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import stop_gradient
 from jaxtyping import Array, Float
 
 from bayesfit.modelling.model import AMPLITUDES
@@ -31,8 +32,6 @@ from bayesfit.posterior.linear_amplitudes import (
     regression,
 )
 
-INTRICATE = 3  # coordinates from which on a shape is intricate: sampled amplitudes are about their regression
-
 
 @dataclass(frozen=True)
 class CurveCoordinates(BinProgram):
@@ -44,12 +43,10 @@ class CurveCoordinates(BinProgram):
 
     @cached_property
     def relative(self) -> tuple[str, ...]:
-        """The amplitudes that could be integrated out if the noise were normal, if the shape is intricate, else none.
-        They are sampled, each in a coordinate about its regression, and come last among the curve's coordinates."""
+        """The amplitudes that could be integrated out if the noise were normal. Where it is not, they are sampled, each
+        in a coordinate about its regression, and come last among the curve's coordinates."""
         normal = normal_amplitudes(self.model, dict(self.families), self.fixed)
-        sampled = tuple(name for name in normal if name not in self.marginal)
-        intricate = sum(name not in AMPLITUDES for name in self.curve_names) >= INTRICATE
-        return sampled if intricate else ()
+        return tuple(name for name in normal if name not in self.marginal)
 
     @property
     def shape_size(self) -> int:
@@ -77,10 +74,13 @@ class CurveCoordinates(BinProgram):
 
     def _about(self, name: str, columns: Columns, bin: Bin) -> Values:
         """The mean and sd about which an amplitude's coordinate is measured: those of its regression on the remaining
-        columns, as if the noise were normal with the scale of the residuals; empty where it is not `relative`."""
+        columns, as if the noise were normal with the scale of the residuals; empty where it is not `relative`.
+
+        The sum of squared residuals does not change with the amplitudes at its least, so that its derivatives need not
+        follow them: these are unstable where the shape is nearly flat."""
         if name not in self.relative:
             return {}
-        residual = columns.residual(*least_squares_amplitudes(columns))
+        residual = columns.residual(*stop_gradient(least_squares_amplitudes(columns)))
         scale = jnp.sqrt(jnp.mean(residual**2, where=bin.valid) + SMALLEST_SCALE**2)
         priors = self.amplitude_priors(bin)
         given = conditional(regression(columns, scale, priors), priors)

@@ -17,10 +17,10 @@ from jaxtyping import Array, Float
 
 from bayesfit.modelling.model import AMPLITUDES
 from bayesfit.posterior.bin_data import Bin
-from bayesfit.posterior.curve_coordinates import INTRICATE
 from bayesfit.posterior.density import Posterior
 from bayesfit.sample.least_squares import Points, Vector, best_in_quantiles, chi2_at
 
+INTRICATE = 3  # coordinates from which on a shape may hide modes
 SCORING_STEPS = 12
 STEP_LENGTHS = 0.03, 0.3, 1.0, 1.8  # relative to a step of Fisher scoring; the best of them is taken
 QUANTILES = 12  # of each coordinate's prior, with one constrained mode in each
