@@ -6,21 +6,25 @@ import numpy as np
 import pytest
 
 from bayesfit.sample.mixture import KERNELS, Components, mixture
-from bayesfit.sample.walkers import Jumps, walked
+from bayesfit.sample.walkers import Jumps, Walkers, of_all, walked
 
 SD = np.array([1.0, 1e-3, 50.0])
 CORRELATION = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, -0.3], [0.0, -0.3, 1.0]])
 STEPS, APART, TIMES = 200, 50, 60
 
 
+def at(density, z):
+    return Walkers(jnp.asarray(z), of_all(density)(jnp.asarray(z)))
+
+
 def sampled(density, start, jumps=None):
     """Walkers at so many times, (time, walker, param)."""
     with jax.enable_x64(True):
-        walk = jax.jit(lambda z, key, steps: walked(density, z, key, steps, jumps).z)
-        z = walk(start, np.array([1, 2], np.uint32), np.arange(STEPS))
+        walk = jax.jit(lambda z, key, steps: walked(density, at(density, z), key, (0, steps), jumps).z)
+        z = walk(start, np.array([1, 2], np.uint32), STEPS)
         found = []
         for time in range(TIMES):
-            z = walk(z, np.array([time, 3], np.uint32), np.arange(APART))
+            z = walk(z, np.array([time, 3], np.uint32), APART)
             found.append(np.asarray(z))
     return np.array(found)
 
@@ -79,5 +83,9 @@ def test_jumps_lead_to_modes_that_no_walker_has_seen():
 def test_the_density_is_that_where_walkers_are():
     start = np.random.default_rng(0).standard_normal((8, 2))
     with jax.enable_x64(True):
-        found = walked(lambda z: -jnp.sum(z**4), start, np.array([1, 2], np.uint32), np.arange(10))
+
+        def density(z):
+            return -jnp.sum(z**4)
+
+        found = walked(density, at(density, start), np.array([1, 2], np.uint32), (0, 10))
     np.testing.assert_allclose(found.log_density, -np.sum(np.asarray(found.z) ** 4, axis=1))

@@ -50,13 +50,15 @@ class Coordinates(Messenger):
 
     With `z`, each site takes the value at its coordinate; with `key`, it draws from its prior and the coordinate is
     recorded. The coordinate of a transformed distribution is that of its base distribution (log rate for a log-uniform
-    rate). With `infer={ABOUT: (mean, sd)}` a site has its coordinate measured about the mean, in units of sd.
+    rate), which has the value `innermost`. With `infer={ABOUT: (mean, sd)}` a site has its coordinate measured about
+    the mean, in units of sd.
     """
 
     def __init__(self, fn: Callable[..., Any], z: Values | None = None, key: Array | None = None) -> None:
         self.z: Values = {} if z is None else z
         self.key = key if z is None else None
         self.values: Values = {}
+        self.innermost: Values = {}
         self.log_densities: Values = {}
         super().__init__(fn)
 
@@ -76,7 +78,7 @@ class Coordinates(Messenger):
         else:
             x = transform(self.z[name])
         self.log_densities[name] = inner.log_prob(x) + transform.log_abs_det_jacobian(self.z[name], x)
-        msg["value"] = push(x)
+        self.innermost[name], msg["value"] = x, push(x)
 
     @property
     def log_density(self) -> Float[AnyArray, ""]:

@@ -33,11 +33,12 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
     points = OwnErrors(problem, {name: array.reshape(-1) for name, array in draws.values.items()})
     if not points.finite:
         return Sampled(draws, np.inf)
-    kept = Sampled(draws, points.off())
+    examined = points.examined()
+    made = Made.at(examined)
+    kept = Sampled(draws, examined.apart(made.layouts))
     if kept.off <= KEPT and kept.mixes(least):
         return kept
-    some = points.of_draws(points.some())
-    choice = Choice(points, draws, Made.at(some))
+    choice = Choice(points, draws, made.and_(Made.at(points.others())))
     table = choice.made.table()
     for number in range(CHOICES):
         ratio = points.ratio(table)
@@ -46,9 +47,10 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
         if not draws.convergence[0, 0] <= FAR_APART:
             break
         places, _ = delayed(ratio.reshape(shape), rng)
-        chosen = choice.at(places, table)
+        chosen = choice.at(places)
         if not chosen.mixes(least):
             break
+        chosen = chosen._replace(off=points.of_draws(places.reshape(-1)).off(table))
         if chosen.off <= GOOD:
             return chosen
         if number + 1 < CHOICES:
@@ -64,11 +66,10 @@ class Choice(NamedTuple):
     draws: Draws
     made: Made
 
-    def at(self, places: Int[np.ndarray, "chain draw"], table: Table) -> Sampled:
-        """The draws at these places, chosen by a table."""
+    def at(self, places: Int[np.ndarray, "chain draw"]) -> Sampled:
+        """The draws at these places."""
         posterior = self.points.problem.posterior
-        found = redrawn(self.draws, places[None], (*posterior.names, *posterior.marginal))
-        return Sampled(found, self.points.of_draws(places.reshape(-1)).off(table))
+        return Sampled(redrawn(self.draws, places[None], (*posterior.names, *posterior.marginal)), np.inf)
 
     def table_at(self, places: Int[np.ndarray, "chain draw"]) -> Table:
         """A table made at some of the draws at these places."""

@@ -21,12 +21,12 @@ from bayesfit.modelling.model import AMPLITUDES
 from bayesfit.modelling.noise_model import without_approximation
 from bayesfit.modelling.photon_layout import LOG_WEIGHTS, VARIANCE, WEIGHTS
 from bayesfit.posterior.bin_data import Bin, first_of
-from bayesfit.posterior.coordinates import Values
+from bayesfit.posterior.coordinates import Coordinates, Values
 from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.photon_noise import CONTRAST, WIDTH, layouts_at
 from bayesfit.posterior.prepare import Problem
 
-Coordinates = Float[np.ndarray, "draw coordinate"]
+OfPoints = Float[np.ndarray, "draw coordinate"]
 Layouts = Float[np.ndarray, "draw tau column"]
 OfDraws = Float[np.ndarray, " draw"]
 
@@ -47,7 +47,7 @@ class Table(NamedTuple):
     coefficients: Float[Any, "term number"]
 
     @classmethod
-    def of(cls, coordinates: Coordinates, layouts: Layouts, weights: OfDraws | float = 1.0) -> Table:
+    def of(cls, coordinates: OfPoints, layouts: Layouts, weights: OfDraws | float = 1.0) -> Table:
         """The weighted least-squares fit to theory's errors at these points."""
         centre, scale = coordinates.mean(axis=0), np.maximum(coordinates.std(axis=0), SMALLEST_SCALE)
         weights = np.broadcast_to(np.sqrt(weights), len(coordinates))[:, None]
@@ -56,7 +56,8 @@ class Table(NamedTuple):
 
     def layout(self, coordinates: Float[Array, " coordinate"], like: Float[Array, "tau column"]) -> Array:
         """The layout (tau, column) at a point, the same as another one but for what theory says."""
-        numbers = jnp.stack(_terms((coordinates - self.centre) / self.scale)) @ self.coefficients
+        terms = _terms((coordinates - self.centre) / self.scale)
+        numbers = sum(self.coefficients[place] * term for place, term in enumerate(terms))  # faster than a product
         log_variance, log_first, rest = jnp.split(jax.lax.optimization_barrier(numbers), [len(like), 2 * len(like)])
         first = jnp.where(like[:, WEIGHTS] != 0.0, jnp.exp(log_first), 0.0)[:, None]
         of_variance = like[:, :VARIANCE], jnp.exp(log_variance)[:, None], like[:, VARIANCE + 1 : LOG_WEIGHTS]
@@ -84,11 +85,15 @@ def whole(posterior: Posterior) -> Posterior:
     return replace(posterior, noise=without_approximation(posterior.noise), curve_names=names)
 
 
-def table_coordinates(posterior: Posterior, z: Float[Array, " param"], values: Values, bin: Bin) -> Array:
-    """The coordinates of a table at a point of a posterior with nothing integrated out: those of the shape, and the
-    logarithm of the contrast."""
-    shape = [z[place] for place, name in enumerate(posterior.curve_names) if name not in AMPLITUDES]
-    contrast = {**bin.fixed, **values}["contrast"]
+def table_coordinates(posterior: Posterior, z: Float[Array, " param"], bin: Bin) -> Array:
+    """The coordinates of a table at a point of a posterior with nothing integrated out: the shape's parameters as their
+    innermost distributions have them, and the logarithm of the contrast. Unlike coordinates z, the former do not go to
+    infinity at a bound, where errors hardly change."""
+    names = posterior.curve_names
+    at = Coordinates(posterior.overridden(posterior.curve_program, bin), dict(zip(names, z[: len(names)], strict=True)))
+    at(bin)
+    shape = [at.innermost[name] for name in names if name not in AMPLITUDES]
+    contrast = {**bin.fixed, **at.values}["contrast"]
     return jnp.stack([*shape, jnp.log(jnp.clip(contrast, *CONTRAST))])
 
 
@@ -111,6 +116,14 @@ class OwnErrors:
         terms = len(_terms(self.coordinates[0]))
         return evenly(len(self.z), -(-max(POINTS, POINTS_PER_TERM * terms) // WIDTH) * WIDTH)
 
+    def examined(self) -> OwnErrors:
+        """Some of the points, evenly over all, at which another likelihood is compared with theory's."""
+        return self.of_draws(evenly(len(self.z), EXAMINED))
+
+    def others(self) -> OwnErrors:
+        """Some more points, which make as many as a table needs with those that are examined."""
+        return self.of_draws(evenly(len(self.z), len(self.some()) - EXAMINED))
+
     def of_draws(self, draws: np.ndarray) -> OwnErrors:
         """Some of the points."""
         own = object.__new__(OwnErrors)
@@ -122,11 +135,16 @@ class OwnErrors:
         """The layouts at these points, but for what theory says those of the data as they are standardised."""
         return layouts_at(self.problem.of_bins(np.zeros(len(self.z), int)), self.values)
 
-    def off(self, table: Table | None = None) -> float:
-        """How far off the likelihood by a table, or with errors kept, is at some of these points."""
-        some = self.of_draws(evenly(len(self.z), EXAMINED))
-        exact = some.log_likelihood(some.theory()) - some.log_likelihood()
-        return float(np.std(exact if table is None else exact - some.ratio(table)))
+    def off(self, table: Table) -> float:
+        """How far off the likelihood by a table is at some of these points."""
+        some = self.examined()
+        return some.apart(some.theory(), table)
+
+    def apart(self, layouts: Layouts, table: Table | None = None) -> float:
+        """How far the likelihood by a table, or with errors kept, is from that with these layouts: the standard
+        deviation of the difference of logarithms over these points."""
+        exact = self.log_likelihood(layouts) - self.log_likelihood()
+        return float(np.std(exact if table is None else exact - self.ratio(table)))
 
     def log_likelihood(self, layouts: Layouts | None = None) -> OfDraws:
         """Log likelihood with these layouts, by default with errors kept."""
@@ -144,7 +162,7 @@ class OwnErrors:
 class Made(NamedTuple):
     """Points at which theory's errors were computed."""
 
-    coordinates: Coordinates
+    coordinates: OfPoints
     layouts: Layouts
 
     @classmethod
@@ -172,7 +190,7 @@ def evenly(size: int, count: int) -> np.ndarray:
 def _coordinates(values: Values, bin: Bin, posterior: Posterior) -> tuple[Array, Array]:
     def one(values: Values) -> tuple[Array, Array]:
         z = jnp.concatenate([posterior.unconstrain_curve(values, bin), posterior.unconstrain_noise(values, bin)])
-        return z, table_coordinates(posterior, z, values, bin)
+        return z, table_coordinates(posterior, z, bin)
 
     return jax.vmap(one)(values)
 

@@ -24,11 +24,11 @@ from bayesfit.sample.mixture import KERNELS, fit_components, inverses, mixture, 
 from bayesfit.sample.starts import BESIDE_FITTED
 from bayesfit.sample.theory_points import effective, evened
 from bayesfit.sample.theory_tables import Made, OwnErrors, Table, evenly, table_coordinates, whole
-from bayesfit.sample.walkers import Half, Jumps, of_all, walked
+from bayesfit.sample.walkers import Jumps, Walkers, of_all, walked
 
 WALKERS = 64  # of each chain
-STRETCH = 8  # steps from one draw of a walker to the next
-BURNED = 1, 2  # stretches before the first draw; the table is made again after the first part
+STRETCH = 4  # steps from one draw of a walker to the next
+BURNED = 8  # steps before the first draw
 TABLES, WELL = 2, 0.5  # times that walkers are sampled, until the sd of the difference by a table is at most this
 LONGER = 4  # times that walkers walk on, as long as before, where they have too few effective draws
 AIMED, POINTS = 2, 1024  # times that the mixture is aimed, and points that are drawn from it each time
@@ -103,7 +103,7 @@ class Walk:
 
     def __init__(self, points: OwnErrors, made: Made, log_ratio: Float[np.ndarray, " draw"], rng: Rng) -> None:
         self.problem, self.made, self.rng = points.problem, made, rng
-        self.seen, self.table = Weighted(points.z, log_ratio), made.table()
+        self.seen, self.table, self.walked = Weighted(points.z, log_ratio), made.table(), 0
 
     def aim(self) -> None:
         """Points from a mixture that is fitted to those before, weighted with errors of the table that is made at some
@@ -115,7 +115,7 @@ class Walk:
             if not self.seen.any:
                 return
             if time + 1 < AIMED:
-                self._make_table(values, systematic(0.5, self.seen.weights, POINTS))
+                self.make_table(values, systematic(0.5, self.seen.weights, POINTS))
 
     def start(self, chains: int) -> None:
         """Each chain's walkers are at points of its own, by their weights."""
@@ -124,21 +124,11 @@ class Walk:
         self.z = np.stack([each.z[chosen] for each, chosen in zip(own, places, strict=True)])
         self.z = self.z + APART_AT_FIRST * self.rng.standard_normal(self.z.shape) * self.z.std(axis=(0, 1))
 
-    def burn(self) -> None:
-        """Walkers leave where they are; the table is made again, and then the mixture fitted again, where they come
-        to."""
-        first, second = BURNED
-        self._make_table([self.on() for _ in range(first)][-1])
-        been = []
-        for _ in range(second):
-            self.on()
-            been.append(self.z.reshape(-1, self.z.shape[-1]))
-        z = np.concatenate(been)
-        self.jumps = Weighted(z, np.zeros(len(z))).aimed()
-
-    def on(self) -> dict[str, OfWalkers]:
-        """Every parameter, and the `potential`, at the walkers after a stretch of steps."""
-        self.z, values, log_density = self._made_by(_walk, self.z, self._keys(len(self.z)), np.arange(STRETCH))
+    def on(self, steps: int) -> dict[str, OfWalkers]:
+        """Every parameter, and the `potential`, at the walkers after so many steps."""
+        between = np.array([self.walked, self.walked + steps])
+        self.z, values, log_density = self._made_by(_walk, self.z, self._keys(len(self.z)), between)
+        self.walked += steps
         return {**values, "potential": -log_density}
 
     def off(self, values: dict[str, OfWalkers]) -> float:
@@ -152,7 +142,8 @@ class Walk:
     def _keys(self, count: int) -> np.ndarray:
         return self.rng.integers(2**32, size=(count, 2), dtype=np.uint32)
 
-    def _make_table(self, values: dict[str, Any], chosen: Any = slice(None)) -> None:
+    def make_table(self, values: dict[str, Any], chosen: Any = slice(None)) -> None:
+        """Make the table again, at some of the points with these values."""
         nearest = Made.at(self._points(values, chosen))
         self.table, self.made = self.made.table(nearest), self.made.and_(nearest)
 
@@ -169,8 +160,11 @@ def walked_draws(walk: Walk, draws: Draws, least: float) -> Sampled:
         return Sampled(draws, np.inf)
     walk.start(len(next(iter(draws.values.values()))[0]))
     found = Sampled(draws, np.inf)
-    for _ in range(TABLES):
-        walk.burn()
+    for number in range(TABLES):
+        been = walk.on(BURNED)
+        if number:
+            walk.make_table(been)
+            walk.on(BURNED)
         found = _sampled(walk, draws, least)
         if found.off <= WELL:
             break
@@ -181,15 +175,15 @@ def _sampled(walk: Walk, draws: Draws, least: float) -> Sampled:
     """Draws of walkers where they are. Where the effective number of draws is too small, walkers walk on, and every
     other draw is kept."""
     count = next(iter(draws.values.values())).shape[2]
-    stretches, snapshots = 1, [walk.on() for _ in range(-(-count // WALKERS))]
+    stretch, snapshots = STRETCH, [walk.on(STRETCH) for _ in range(-(-count // WALKERS))]
     found = _seen(walk, draws, snapshots)
     for _ in range(LONGER):
         if found.mixes(least):
             break
-        stretches, length = 2 * stretches, len(snapshots)
+        stretch, length = 2 * stretch, len(snapshots)
         snapshots = snapshots[length % 2 :: 2] if length > 1 else []
         while len(snapshots) < length:
-            snapshots.append([walk.on() for _ in range(stretches)][-1])
+            snapshots.append(walk.on(stretch))
         found = _seen(walk, draws, snapshots)
     return found._replace(off=walk.off(snapshots[-1]))
 
@@ -219,8 +213,8 @@ def _values(posterior: Posterior, bin: Bin, z: Array) -> dict[str, Array]:
 def _density(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
     """Log density of a point with errors of its own."""
     bin = aimed.bin
-    coordinates = table_coordinates(posterior, z, _values(posterior, bin, z), bin)
-    return posterior.log_density(z, bin._replace(layout=aimed.table.layout(coordinates, bin.layout)))
+    layout = aimed.table.layout(table_coordinates(posterior, z, bin), bin.layout)
+    return posterior.log_density(z, bin._replace(layout=layout))
 
 
 def _drawn(keys: Array, aimed: Aimed, posterior: Posterior) -> tuple[Array, dict[str, Array], Array]:
@@ -231,14 +225,19 @@ def _drawn(keys: Array, aimed: Aimed, posterior: Posterior) -> tuple[Array, dict
 
 
 def _walk(
-    z: Array, keys: Array, steps: Array, aimed: Aimed, posterior: Posterior
+    z: Array, keys: Array, between: Array, aimed: Aimed, posterior: Posterior
 ) -> tuple[Array, dict[str, Array], Array]:
-    """The walkers (chain, walker, param) of each chain after these steps, every parameter there, and the log
-    density."""
+    """The walkers (chain, walker, param) of each chain after the steps between these numbers, every parameter there,
+    and the log density."""
 
-    def of_chain(z: Array, key: Array) -> Half:
-        return walked(lambda z: _density(posterior, aimed, z), z, key, steps, aimed.jumps)
+    def density(z: Array) -> Array:
+        return _density(posterior, aimed, z)
 
-    moved = jax.vmap(of_chain)(z, keys)
+    def of_chain(given: tuple[Array, Array]) -> Walkers:
+        z, key = given
+        first, last = between
+        return walked(density, Walkers(z, of_all(density)(z)), key, (first, last), aimed.jumps)
+
+    moved = jax.lax.map(of_chain, (z, keys))
     values = jax.vmap(jax.vmap(lambda z: _values(posterior, aimed.bin, z)))(moved.z)
     return moved.z, values, moved.log_density

@@ -20,9 +20,11 @@ from bayesfit.sample.mixture import Mixture
 
 WHOLE = 10  # every so many steps are whole differences, from one mode to another
 SPREAD = 1e-4  # of a step about its difference, in standard deviations
+AT_ONCE = 16  # densities: more do not stay in the processor's nearest memory
 LENGTH = 2.38  # of a step, times the difference over the root of twice the dimension
 
 Density = Callable[[Float[Array, " param"]], Float[Array, ""]]
+Halves = tuple["Walkers", "Walkers"]
 
 
 class Jumps(NamedTuple):
@@ -43,42 +45,50 @@ class Jumps(NamedTuple):
         return jax.vmap(log_density, (0, None))((z - self.location) @ self.to_u.T, self.mixture)
 
 
-class Half(NamedTuple):
-    """Half of the walkers, or all, and the log density at each."""
+class Walkers(NamedTuple):
+    """An even number of walkers, or half of them, and the log density at each."""
 
     z: Float[Array, "walker param"]
     log_density: Float[Array, " walker"]
 
+    @property
+    def halves(self) -> tuple[Walkers, Walkers]:
+        """The two halves, of which one moves at a time."""
+        middle = len(self.z) // 2
+        return Walkers(self.z[:middle], self.log_density[:middle]), Walkers(self.z[middle:], self.log_density[middle:])
+
 
 def walked(
-    density: Density,
-    z: Float[Array, "walker param"],
-    key: Any,
-    steps: Int[Array, " step"],
-    jumps: Jumps | None = None,
-) -> Half:
-    """An even number of walkers after these steps, by a log density up to a constant; `key` is the data of a key. What
-    is not a number has no density."""
+    density: Density, walkers: Walkers, key: Any, between: tuple[Any, Any], jumps: Jumps | None = None
+) -> Walkers:
+    """The walkers after steps, by a log density up to a constant.
+
+    Args:
+        density: what is not a number is no density.
+        walkers: where they are, and the density there (`of_all`).
+        key: the data of a random key.
+        between: numbers of the first step and of that after the last.
+        jumps: where every other step leads to, if anywhere.
+    """
     densities = of_all(density)
+    length = LENGTH / np.sqrt(2.0 * walkers.z.shape[1])
 
-    def by_differences(halves: tuple[Half, Half], keys: Key[Array, " 2"], number: Int[Array, ""]) -> tuple[Half, Half]:
-        length = jnp.where(number % WHOLE == 0, 1.0, LENGTH / np.sqrt(2.0 * z.shape[1]))
-        first = _moved(keys[0], halves[0], length * _differences(keys[0], halves[1].z), densities)
-        return first, _moved(keys[1], halves[1], length * _differences(keys[1], first.z), densities)
+    def by_differences(halves: Halves, keys: Key[Array, " 2"], number: Int[Array, ""]) -> Halves:
+        times = jnp.where(number % WHOLE == 0, 1.0, length)
+        first = _moved(keys[0], halves[0], times * _differences(keys[0], halves[1].z), densities)
+        return first, _moved(keys[1], halves[1], times * _differences(keys[1], first.z), densities)
 
-    def step(halves: tuple[Half, Half], number: Int[Array, ""]) -> tuple[tuple[Half, Half], None]:
+    def step(number: Int[Array, ""], halves: Halves) -> Halves:
         keys = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(key), number))
         if jumps is None:
-            return by_differences(halves, keys, number), None
+            return by_differences(halves, keys, number)
 
-        def by_jumps(halves: tuple[Half, Half], keys: Key[Array, " 2"], number: Int[Array, ""]) -> tuple[Half, Half]:
+        def by_jumps(halves: Halves, keys: Key[Array, " 2"], number: Int[Array, ""]) -> Halves:
             return _jumped(keys[0], halves[0], jumps, densities), _jumped(keys[1], halves[1], jumps, densities)
 
-        return jax.lax.cond(number % 2 == 1, by_jumps, by_differences, halves, keys, number), None
+        return jax.lax.cond(number % 2 == 1, by_jumps, by_differences, halves, keys, number)
 
-    middle = len(z) // 2
-    halves = Half(z[:middle], densities(z[:middle])), Half(z[middle:], densities(z[middle:]))
-    (first, second), _ = jax.lax.scan(step, halves, steps)
+    first, second = jax.lax.fori_loop(*between, step, walkers.halves)
     return jax.tree.map(lambda *both: jnp.concatenate(both), first, second)
 
 
@@ -86,20 +96,20 @@ def of_all(density: Density) -> Callable[[Float[Array, "walker param"]], Float[A
     """The log density at each of many points; none where it is not a number."""
 
     def densities(z: Float[Array, "walker param"]) -> Float[Array, " walker"]:
-        found = jax.vmap(density)(z)
+        found = jax.lax.map(density, z, batch_size=AT_ONCE)
         return jnp.where(jnp.isnan(found), -jnp.inf, found)
 
     return densities
 
 
-def _jumped(key: Key[Array, ""], half: Half, jumps: Jumps, densities: Any) -> Half:
+def _jumped(key: Key[Array, ""], half: Walkers, jumps: Jumps, densities: Any) -> Walkers:
     """Half of the walkers after a jump each, which is accepted or rejected (Metropolis-Hastings)."""
     key_draw, key_accept = jax.random.split(key)
     z = jumps.drawn(jax.random.split(key_draw, len(half.z)))
     new = densities(z)
     gain = (new - jumps.log_density(z)) - (half.log_density - jumps.log_density(half.z))
     accepted = (jnp.log(jax.random.uniform(key_accept, new.shape)) < gain) & jnp.isfinite(new)
-    return Half(jnp.where(accepted[:, None], z, half.z), jnp.where(accepted, new, half.log_density))
+    return Walkers(jnp.where(accepted[:, None], z, half.z), jnp.where(accepted, new, half.log_density))
 
 
 def _differences(key: Key[Array, ""], others: Float[Array, "walker param"]) -> Float[Array, "walker param"]:
@@ -110,11 +120,11 @@ def _differences(key: Key[Array, ""], others: Float[Array, "walker param"]) -> F
     return others[first] - others[second]
 
 
-def _moved(key: Key[Array, ""], half: Half, steps: Float[Array, "walker param"], densities: Any) -> Half:
+def _moved(key: Key[Array, ""], half: Walkers, steps: Float[Array, "walker param"], densities: Any) -> Walkers:
     """Half of the walkers after these steps, each of which is accepted or rejected (Metropolis)."""
     key_spread, key_accept = jax.random.split(jax.random.fold_in(key, 1))
     spread = SPREAD * jnp.std(steps, axis=0) * jax.random.normal(key_spread, steps.shape)
     z = half.z + steps + spread
     new = densities(z)
     accepted = jnp.log(jax.random.uniform(key_accept, new.shape)) < new - half.log_density
-    return Half(jnp.where(accepted[:, None], z, half.z), jnp.where(accepted, new, half.log_density))
+    return Walkers(jnp.where(accepted[:, None], z, half.z), jnp.where(accepted, new, half.log_density))
