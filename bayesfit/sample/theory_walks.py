@@ -30,7 +30,7 @@ WALKERS = 64  # of each chain
 STRETCH = 4  # steps from one draw of a walker to the next
 BURNED = 8  # steps before the first draw
 TABLES, WELL = 2, 0.5  # times that walkers are sampled, until the sd of the difference by a table is at most this
-LONGER = 4  # times that walkers walk on, as long as before, where they have too few effective draws
+LONGER = 6  # times that walkers walk on, as long as before, where they have too few effective draws
 AIMED, POINTS = 2, 1024  # times that the mixture is aimed, and points that are drawn from it each time
 APART_AT_FIRST = 1e-4  # of the sd: two walkers may start at the same point
 LEAST_SPREAD = 20.0  # effective number of points that a mixture is fitted to or walkers start from, at least
@@ -99,11 +99,13 @@ class Aimed(NamedTuple):
 
 class Walk:
     """The walkers of one bin: `z` (chain, walker, param) once they have started, the random numbers of their steps, the
-    `table` of their errors, the points where errors were `made`, and `jumps`, a mixture aimed at the points `seen`."""
+    `table` of their errors, the points where errors were `made`, and `jumps`, a mixture aimed at the points `seen`, or
+    at where walkers have `been`."""
 
     def __init__(self, points: OwnErrors, made: Made, log_ratio: Float[np.ndarray, " draw"], rng: Rng) -> None:
         self.problem, self.made, self.rng = points.problem, made, rng
         self.seen, self.table, self.walked = Weighted(points.z, log_ratio), made.table(), 0
+        self.been: list[Float[np.ndarray, "point param"]] = []
 
     def aim(self) -> None:
         """Points from a mixture that is fitted to those before, weighted with errors of the table that is made at some
@@ -129,7 +131,13 @@ class Walk:
         between = np.array([self.walked, self.walked + steps])
         self.z, values, log_density = self._made_by(_walk, self.z, self._keys(len(self.z)), between)
         self.walked += steps
+        self.been.append(self.z.reshape(-1, self.z.shape[-1]))
         return {**values, "potential": -log_density}
+
+    def aim_again(self) -> None:
+        """The mixture is fitted again, where walkers have been of late."""
+        z = np.concatenate(self.been[len(self.been) // 2 :])
+        self.jumps = Weighted(z, np.zeros(len(z))).aimed()
 
     def off(self, values: dict[str, OfWalkers]) -> float:
         """How much the log likelihood at some walkers is off by the table."""
@@ -172,14 +180,15 @@ def walked_draws(walk: Walk, draws: Draws, least: float) -> Sampled:
 
 
 def _sampled(walk: Walk, draws: Draws, least: float) -> Sampled:
-    """Draws of walkers where they are. Where the effective number of draws is too small, walkers walk on, and every
-    other draw is kept."""
+    """Draws of walkers where they are. Where the effective number of draws is too small, walkers walk on, by a mixture
+    that is fitted again, and every other draw is kept."""
     count = next(iter(draws.values.values())).shape[2]
     stretch, snapshots = STRETCH, [walk.on(STRETCH) for _ in range(-(-count // WALKERS))]
     found = _seen(walk, draws, snapshots)
     for _ in range(LONGER):
         if found.mixes(least):
             break
+        walk.aim_again()
         stretch, length = 2 * stretch, len(snapshots)
         snapshots = snapshots[length % 2 :: 2] if length > 1 else []
         while len(snapshots) < length:
