@@ -88,16 +88,16 @@ class CurveCoordinates(BinProgram):
 
     def curve(self, z: Float[Array, " param"], bin: Bin) -> tuple[Curve, Values, Float[Array, ""]]:
         """Curve, constrained values and log prior (with Jacobian) at the curve's coordinates."""
-        handler = self._at(z, bin)
+        handler = self.curve_at(z, bin)
         return handler(bin), handler.values, handler.log_density
 
     def log_prior_of_shape(self, z: Float[Array, " param"], bin: Bin) -> Float[AnyArray, ""]:
         """Log prior (with Jacobian) of the shape's coordinates, which come first in z."""
-        handler = self._at(z[: len(self.curve_names)], bin)
+        handler = self.curve_at(z[: len(self.curve_names)], bin)
         handler(bin)
         return sum((handler.log_densities[name] for name in self.curve_names[: self.shape_size]), start=0.0)
 
-    def _at(self, z: Float[Array, " param"], bin: Bin) -> Coordinates:
+    def curve_at(self, z: Float[Array, " param"], bin: Bin) -> Coordinates:
         """The curve's program at these coordinates, to be called with the bin."""
         return Coordinates(self.overridden(self.curve_program, bin), z=dict(zip(self.curve_names, z, strict=True)))
 

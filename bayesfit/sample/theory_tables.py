@@ -1,8 +1,9 @@
 """Noise "photons": theory's errors at every point of a bin's posterior, from a table.
 
 The sampler keeps theory's errors as they are at an estimate. At a few draws they are computed; between these, the
-logarithms of variances and the weights that whiten are quadratic in the coordinates of the curve's shape and in the
-logarithm of the contrast, by least squares. With the table, the likelihood has errors of its own at each point.
+logarithms of variances and the weights that whiten are quadratic in the shape's parameters, as their innermost
+distributions have them, and in the logarithm of the contrast, by least squares. With the table, the likelihood has
+errors of its own at each point.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from bayesfit.modelling.model import AMPLITUDES
 from bayesfit.modelling.noise_model import without_approximation
 from bayesfit.modelling.photon_layout import LOG_WEIGHTS, VARIANCE, WEIGHTS
 from bayesfit.posterior.bin_data import Bin, first_of
-from bayesfit.posterior.coordinates import Coordinates, Values
+from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.density import Posterior
 from bayesfit.posterior.photon_noise import CONTRAST, WIDTH, layouts_at
 from bayesfit.posterior.prepare import Problem
 
-OfPoints = Float[np.ndarray, "draw coordinate"]
+TableCoordinates = Float[np.ndarray, "draw coordinate"]
 Layouts = Float[np.ndarray, "draw tau column"]
 OfDraws = Float[np.ndarray, " draw"]
 
@@ -47,7 +48,7 @@ class Table(NamedTuple):
     coefficients: Float[Any, "term number"]
 
     @classmethod
-    def of(cls, coordinates: OfPoints, layouts: Layouts, weights: OfDraws | float = 1.0) -> Table:
+    def of(cls, coordinates: TableCoordinates, layouts: Layouts, weights: OfDraws | float = 1.0) -> Table:
         """The weighted least-squares fit to theory's errors at these points."""
         centre, scale = coordinates.mean(axis=0), np.maximum(coordinates.std(axis=0), SMALLEST_SCALE)
         weights = np.broadcast_to(np.sqrt(weights), len(coordinates))[:, None]
@@ -90,7 +91,7 @@ def table_coordinates(posterior: Posterior, z: Float[Array, " param"], bin: Bin)
     innermost distributions have them, and the logarithm of the contrast. Unlike coordinates z, the former do not go to
     infinity at a bound, where errors hardly change."""
     names = posterior.curve_names
-    at = Coordinates(posterior.overridden(posterior.curve_program, bin), dict(zip(names, z[: len(names)], strict=True)))
+    at = posterior.curve_at(z[: len(names)], bin)
     at(bin)
     shape = [at.innermost[name] for name in names if name not in AMPLITUDES]
     contrast = {**bin.fixed, **at.values}["contrast"]
@@ -162,7 +163,7 @@ class OwnErrors:
 class Made(NamedTuple):
     """Points at which theory's errors were computed."""
 
-    coordinates: OfPoints
+    coordinates: TableCoordinates
     layouts: Layouts
 
     @classmethod

@@ -169,9 +169,9 @@ def walked_draws(walk: Walk, draws: Draws, least: float) -> Sampled:
     walk.start(len(next(iter(draws.values.values()))[0]))
     found = Sampled(draws, np.inf)
     for number in range(TABLES):
-        been = walk.on(BURNED)
+        values = walk.on(BURNED)
         if number:
-            walk.make_table(been)
+            walk.make_table(values)
             walk.on(BURNED)
         found = _sampled(walk, draws, least)
         if found.off <= WELL:
