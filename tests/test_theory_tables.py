@@ -8,15 +8,24 @@ from calibration import Setting, simulate
 from bayesfit.modelling.photon_layout import LOG_WEIGHTS, VARIANCE, WEIGHTS
 from bayesfit.posterior.photon_noise import with_theory
 from bayesfit.posterior.prepare import prepare
+from bayesfit.sample import theory_draws
 from bayesfit.sample.draws import Draws
 from bayesfit.sample.redrawn import delayed, redrawn
-from bayesfit.sample.theory_draws import with_own_errors
-from bayesfit.sample.theory_tables import OwnErrors, Table, whole
+from bayesfit.sample.theory_clouds import Weighted
+from bayesfit.sample.theory_tables import OwnErrors, Table, apart, whole
 
 SETTING = Setting("stretched_exponential", "photons")
 SPREAD = {"rate": 0.2, "beta": 0.05, "contrast": 0.1, "baseline": 0.01, "dispersion": 0.2}
 CHAINS, DRAWS, SLOW = 4, 100, 362
 LARGE = 1e9  # effective sample size that no choice among draws reaches
+
+
+def with_own_errors(problem, draws, rng, least=400.0):
+    """By a mixture that is aimed at these draws."""
+    points = OwnErrors(problem, {name: value.reshape(-1) for name, value in draws.values.items()})
+    posterior, names = problem.posterior, whole(problem.posterior).names
+    z = points.z[:, [names.index(name) for name in posterior.names]]
+    return theory_draws.with_own_errors(problem, draws, Weighted.equally(z).aimed(), rng, least)
 
 
 def draws_of(values):
@@ -46,19 +55,49 @@ def points(sampled):
     return OwnErrors(problem, {name: value.reshape(-1) for name, value in draws.values.items()})
 
 
-def test_a_quadratic_is_told_exactly():
-    rng = np.random.default_rng(1)
-    x = rng.standard_normal((60, 2))
-    numbers = 0.1 * np.stack([x[:, 0] * x[:, 1] - x[:, 1] ** 2 + k * x[:, 0] + k for k in range(3)], axis=1)
-    layouts = np.zeros((60, 3, WEIGHTS + 3))
+def layouts_of(numbers):
+    """Layouts (point, tau, column) that consist of smooth numbers (point, tau); the second delay is not valid."""
+    layouts = np.zeros((len(numbers), 3, WEIGHTS + 3))
     layouts[..., VARIANCE], layouts[..., LOG_WEIGHTS] = np.exp(numbers), numbers[:, ::-1]
     layouts[..., WEIGHTS] = np.exp(numbers[:, ::-1])
     layouts[..., WEIGHTS + 1 :] = layouts[..., [WEIGHTS]] * numbers[:, :2][:, None]
-    layouts[:, 1, WEIGHTS:] = layouts[:, 1, LOG_WEIGHTS, None] = 0.0  # not valid
-    some = Table.of(x[:40], layouts[:40])
+    layouts[:, 1, WEIGHTS:] = layouts[:, 1, LOG_WEIGHTS, None] = 0.0
+    return layouts
+
+
+def told(table, points, like):
     with jax.enable_x64(True):
-        found = [some.layout(point, jax.numpy.asarray(layouts[0])) for point in x[40:]]
-    np.testing.assert_allclose(found, layouts[40:], atol=1e-9)
+        return np.array([table.layout(point, jax.numpy.asarray(like)) for point in points])
+
+
+def test_errors_are_interpolated():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((44, 2))
+    numbers = 0.1 * np.stack([np.sin(x[:, 0]) * x[:, 1] + k * np.tanh(x[:, 0]) for k in range(3)], axis=1)
+    layouts = layouts_of(numbers)
+    table = Table.of(x[:32], layouts[:32])
+    np.testing.assert_allclose(told(table, x[:32], layouts[0]), layouts[:32], atol=5e-4)
+    inside = np.flatnonzero(np.abs(x[32:]).max(axis=1) < 1.5) + 32
+    assert inside.size > 6
+    np.testing.assert_allclose(told(table, x[inside], layouts[0]), layouts[inside], atol=0.02)
+
+
+def test_far_from_all_points_errors_are_like_theirs():
+    """A polynomial would be off by powers of ten."""
+    x = np.random.default_rng(1).standard_normal((32, 2))
+    layouts = layouts_of(0.1 * np.stack([x[:, 0], x[:, 1], x[:, 0] * x[:, 1]], axis=1))
+    found = told(Table.of(x, layouts), np.array([[40.0, -40.0], [1e6, 1e6]]), layouts[0])
+    low, high = layouts[..., VARIANCE].min(), layouts[..., VARIANCE].max()
+    assert np.all((0.5 * low < found[..., VARIANCE]) & (found[..., VARIANCE] < 2.0 * high))
+
+
+def test_a_table_holds_points_of_every_mode():
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((1000, 2))
+    x[::100] += 20.0
+    chosen = apart(x, 32, np.arange(1, 17))
+    assert len(set(chosen)) == 32
+    assert (x[chosen, 0] > 10.0).sum() >= 3
 
 
 def test_the_likelihood_is_that_with_theory_at_each_draw(points):

@@ -20,6 +20,8 @@ from bayesfit.diagnose.outcome import Outcome
 from bayesfit.modelling.settings import LEAST_ESS
 from bayesfit.sample.draws import Arrays
 from bayesfit.sample.snapshots import of_draws, put_draws
+from bayesfit.sample.starts import Estimate
+from bayesfit.sample.theory_clouds import aimed_at
 from bayesfit.sample.theory_draws import with_own_errors
 
 OF_DRAWS = 2**16  # in keys, beside the rounds of estimates
@@ -33,7 +35,7 @@ class OfBin(NamedTuple):
     lowest: float | Float[np.ndarray, ""]
 
 
-def with_theory_at_draws(found: Outcome, report: Report, stop: Stop) -> Outcome:
+def with_theory_at_draws(found: Outcome, estimates: Estimate, report: Report, stop: Stop) -> Outcome:
     """The outcome with draws of the posterior in which theory's errors are those of each draw, and with how far off
     they are: without limit, where a stop came before. Without noise "photons", the outcome as it is. Bins are made side
     by side."""
@@ -46,7 +48,7 @@ def with_theory_at_draws(found: Outcome, report: Report, stop: Stop) -> Outcome:
     count = len(workers())
 
     def made(first: int) -> Iterator[OfBin]:
-        yield from in_turn((partial(_of_bin, found, place) for place in _until(stop, places[first:])), count)
+        yield from in_turn((partial(_of_bin, found, estimates, place) for place in _until(stop, places[first:])), count)
 
     def structure() -> Any:
         like = of_draws(found.draws, places[:1])
@@ -69,9 +71,10 @@ def _until(stop: Stop, places: Int[np.ndarray, " chosen"]) -> Iterator[int]:
         yield place
 
 
-def _of_bin(found: Outcome, place: int) -> OfBin:
+def _of_bin(found: Outcome, estimates: Estimate, place: int) -> OfBin:
     """The draws of the bin at this place."""
     own, least = np.array([place]), min(found.schedule.reachable, LEAST_ESS)
     rng = np.random.default_rng((*found.keys[place], _keys.WITH_THEORY, OF_DRAWS))
-    made = with_own_errors(found.problem.of_bins(own), found.draws.of_bins(own), rng, least)
+    jumps = aimed_at(jax.tree.map(lambda array: array[place], estimates))
+    made = with_own_errors(found.problem.of_bins(own), found.draws.of_bins(own), jumps, rng, least)
     return OfBin(of_draws(made.draws, np.array([0])), made.off, made.lowest)

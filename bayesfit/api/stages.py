@@ -170,7 +170,7 @@ def _fitted_each(before: Outcome, report: Report) -> Outcome:
     targets = BinTargets(posterior, problem.bins, keys, before.labels)
     draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
     found = replace(before, problem=problem, points=points, draws=draws, lowest_potential=estimates.mode_potential)
-    return photon_draws.with_theory_at_draws(found, report, stop)
+    return photon_draws.with_theory_at_draws(found, estimates, report, stop)
 
 
 def estimate_each(before: Outcome) -> Outcome:

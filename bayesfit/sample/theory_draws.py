@@ -2,7 +2,7 @@
 
 Where the likelihood does not differ by that at some of the draws, they are kept. Where it differs little, draws with
 errors kept are accepted or rejected by a table of theory's errors. Where it differs much, few of them would be: walkers
-then sample the posterior with the table's errors. So they do where chains have not converged.
+then sample the posterior with the table's errors. So they do where chains are far apart.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from bayesfit.modelling.settings import LEAST_ESS
 from bayesfit.posterior.prepare import Problem
 from bayesfit.sample.draws import Draws
 from bayesfit.sample.redrawn import delayed, redrawn
+from bayesfit.sample.theory_clouds import Rng
 from bayesfit.sample.theory_tables import Made, OwnErrors, Table
-from bayesfit.sample.theory_walks import Rng, Sampled, Walk, walked_draws
+from bayesfit.sample.theory_walks import Sampled, Walk, walked_draws
+from bayesfit.sample.walkers import Jumps
 
 KEPT, GOOD = 0.2, 0.1  # sd of the difference of logarithms, up to which errors kept will do, and a table
 CHOICES = 2  # among draws: by a table made at the draws, and by one made at those that are chosen
 FAR_APART = 1.1  # R-hat of chains, above which their draws are not chosen among
 
 
-def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEAST_ESS) -> Sampled:
-    """Draws of the posterior of one bin with theory's errors at each draw, from those with errors kept. Chains that
-    were stopped, and draws whose coordinates are not finite or that have no likelihood, stay as they are."""
+def with_own_errors(problem: Problem, draws: Draws, jumps: Jumps, rng: Rng, least: float = LEAST_ESS) -> Sampled:
+    """Draws of the posterior of one bin with theory's errors at each draw, from those with errors kept, or from a
+    mixture that is aimed at the posterior with errors kept. Chains that were stopped, and draws whose coordinates are
+    not finite or that have no likelihood, stay as they are."""
     shape = next(iter(draws.values.values())).shape[1:]
     if draws.done[0] < shape[1]:
         return Sampled(draws, np.inf)
@@ -38,14 +41,15 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
     kept = Sampled(draws, examined.apart(made.layouts))
     if kept.off <= KEPT and kept.mixes(least):
         return kept
+    if not draws.convergence[0, 0] <= FAR_APART:
+        found = walked_draws(Walk(problem, jumps, rng), draws, least)
+        return found if found.mixes(least) else kept
     choice = Choice(points, draws, made.and_(Made.at(points.others())))
     table = choice.made.table()
     for number in range(CHOICES):
         ratio = points.ratio(table)
         if not np.isfinite(ratio).any():
             return Sampled(draws, np.inf)
-        if not draws.convergence[0, 0] <= FAR_APART:
-            break
         places, _ = delayed(ratio.reshape(shape), rng)
         chosen = choice.at(places)
         if not chosen.mixes(least):
@@ -55,8 +59,7 @@ def with_own_errors(problem: Problem, draws: Draws, rng: Rng, least: float = LEA
             return chosen
         if number + 1 < CHOICES:
             table = choice.table_at(places)
-    found = walked_draws(Walk(points, choice.made, ratio, rng), draws, least)
-    return found if found.mixes(least) or draws.convergence[0, 0] <= FAR_APART else kept
+    return walked_draws(Walk(problem, jumps, rng, choice.made), draws, least)
 
 
 class Choice(NamedTuple):
@@ -74,4 +77,4 @@ class Choice(NamedTuple):
     def table_at(self, places: Int[np.ndarray, "chain draw"]) -> Table:
         """A table made at some of the draws at these places."""
         chosen = self.points.of_draws(places.reshape(-1))
-        return self.made.table(Made.at(chosen.of_draws(chosen.some())))
+        return self.made.table(Made.at(chosen.some()))

@@ -1,21 +1,21 @@
 """Noise "photons": theory's errors at every point of a bin's posterior, from a table.
 
 The sampler keeps theory's errors as they are at an estimate. At a few draws they are computed; between these, the
-logarithms of variances and the weights that whiten are quadratic in the shape's parameters, as their innermost
-distributions have them, and in the logarithm of the contrast, by least squares. With the table, the likelihood has
-errors of its own at each point.
+logarithms of variances and the weights that whiten are interpolated by a Gaussian process over the shape's parameters,
+as their innermost distributions have them, and the logarithm of the contrast (kriging: C. E. Rasmussen & C. K. I.
+Williams, Gaussian Processes for Machine Learning, 2006, section 2.2). Unlike a polynomial it stays within bounds where
+the posterior has a second mode far away. With the table, the likelihood has errors of its own at each point.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from bayesfit.compute.devices import on_one_device
 from bayesfit.modelling.model import AMPLITUDES
@@ -24,51 +24,74 @@ from bayesfit.modelling.photon_layout import LOG_WEIGHTS, VARIANCE, WEIGHTS
 from bayesfit.posterior.bin_data import Bin, first_of
 from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.density import Posterior
-from bayesfit.posterior.photon_noise import CONTRAST, WIDTH, layouts_at
+from bayesfit.posterior.photon_noise import CONTRAST, layouts_at
 from bayesfit.posterior.prepare import Problem
 
 TableCoordinates = Float[np.ndarray, "draw coordinate"]
 Layouts = Float[np.ndarray, "draw tau column"]
 OfDraws = Float[np.ndarray, " draw"]
+Places = Int[np.ndarray, " chosen"]
 
-POINTS = 32  # at which theory's errors are computed, at least
-POINTS_PER_TERM = 4  # of the quadratic
+POINTS = 16  # for each coordinate, at which theory's errors are computed
+TIMES = 2  # as many points a table holds, when it is made again
 AT_ONCE = 256  # draws
 EXAMINED = 16  # draws, at which another likelihood is compared with theory's
-ELSEWHERE = 0.1  # weight of points that are not from the posterior, when it is
+COMPONENTS = 16  # principal ones, in which errors differ
+RANGE = 4.0  # of the Gaussian process, in standard deviations of the points, times the root of their dimension
+NUGGET = 1e-6  # of its variance: points may coincide
 SMALLEST_SCALE = 1e-9
 
 
 class Table(NamedTuple):
-    """Errors of one bin between points of coordinates (point, coordinate): coefficients (term, number) of what
-    `_numbers` says of a layout, in coordinates that are standardised."""
+    """Errors of one bin between points: of what `_numbers` says of a layout, the `mean` (number,), and principal
+    `components` (component, number), whose sizes are `weights` (point, component) times the correlations with the
+    `points` (point, coordinate), in coordinates that are standardised by `centre` and `scale`."""
 
     centre: Float[Any, " coordinate"]
     scale: Float[Any, " coordinate"]
-    coefficients: Float[Any, "term number"]
+    points: Float[Any, "point coordinate"]
+    weights: Float[Any, "point component"]
+    mean: Float[Any, " number"]
+    components: Float[Any, "component number"]
 
     @classmethod
-    def of(cls, coordinates: TableCoordinates, layouts: Layouts, weights: OfDraws | float = 1.0) -> Table:
-        """The weighted least-squares fit to theory's errors at these points."""
+    def of(cls, coordinates: TableCoordinates, layouts: Layouts) -> Table:
+        """The one that holds theory's errors at these points, with room for as many as it may have when it is made
+        again."""
         centre, scale = coordinates.mean(axis=0), np.maximum(coordinates.std(axis=0), SMALLEST_SCALE)
-        weights = np.broadcast_to(np.sqrt(weights), len(coordinates))[:, None]
-        terms = np.stack(_terms(((coordinates - centre) / scale).T), axis=1)
-        return cls(centre, scale, np.linalg.lstsq(weights * terms, weights * _numbers(layouts), rcond=1e-10)[0])
+        points, numbers = (coordinates - centre) / scale, _numbers(layouts)
+        mean = numbers.mean(axis=0)
+        sizes, components = _principal(numbers - mean)
+        nugget, room = NUGGET * np.eye(len(points)), ((0, TIMES * _count(coordinates) - len(points)), (0, 0))
+        weights = np.linalg.solve(_correlation(points[:, None], points, np) + nugget, sizes)
+        return cls(centre, scale, np.pad(points, room), np.pad(weights, room), mean, components)
 
     def layout(self, coordinates: Float[Array, " coordinate"], like: Float[Array, "tau column"]) -> Array:
         """The layout (tau, column) at a point, the same as another one but for what theory says."""
-        terms = _terms((coordinates - self.centre) / self.scale)
-        numbers = sum(self.coefficients[place] * term for place, term in enumerate(terms))  # faster than a product
-        log_variance, log_first, rest = jnp.split(jax.lax.optimization_barrier(numbers), [len(like), 2 * len(like)])
+        correlation = _correlation((coordinates - self.centre) / self.scale, self.points, jnp)
+        sizes = jax.lax.optimization_barrier(correlation) @ self.weights  # without barriers, all is computed more often
+        numbers = jax.lax.optimization_barrier(self.mean + jax.lax.optimization_barrier(sizes) @ self.components)
+        log_variance, log_first, rest = jnp.split(numbers, [len(like), 2 * len(like)])
         first = jnp.where(like[:, WEIGHTS] != 0.0, jnp.exp(log_first), 0.0)[:, None]
         of_variance = like[:, :VARIANCE], jnp.exp(log_variance)[:, None], like[:, VARIANCE + 1 : LOG_WEIGHTS]
         of_weights = log_first[:, None], like[:, LOG_WEIGHTS + 1 : WEIGHTS], first, rest.reshape(len(like), -1) * first
         return jnp.concatenate([*of_variance, *of_weights], axis=1)
 
 
-def _terms(x: Any) -> list[Any]:
-    """1, each coordinate, and each product of two."""
-    return [x[0] * 0.0 + 1.0, *x, *(x[i] * x[j] for i, j in combinations_with_replacement(range(len(x)), 2))]
+def _correlation(one: Any, others: Any, numpy: Any) -> Any:
+    """Matern's correlation of index 5/2 of standardised points (..., coordinate)."""
+    size = others.shape[-1]
+    squares = sum((one[..., place] - others[..., place]) ** 2 for place in range(size)) * (5.0 / (RANGE**2 * size))
+    distance = numpy.sqrt(squares)
+    return (1.0 + distance + squares / 3.0) * numpy.exp(-distance)
+
+
+def _principal(rows: Float[np.ndarray, "draw number"]) -> tuple[Float[np.ndarray, "draw component"], np.ndarray]:
+    """Sizes of principal components in rows, and the components (component, number); zeros where there are fewer."""
+    u, size, components = np.linalg.svd(rows, full_matrices=False)
+    lacking = max(COMPONENTS - len(size), 0)
+    sizes, components = (u * size)[:, :COMPONENTS], components[:COMPONENTS]
+    return np.pad(sizes, ((0, 0), (0, lacking))), np.pad(components, ((0, lacking), (0, 0)))
 
 
 def _numbers(layouts: Layouts) -> Float[np.ndarray, "draw number"]:
@@ -78,6 +101,11 @@ def _numbers(layouts: Layouts) -> Float[np.ndarray, "draw number"]:
     rest = layouts[..., WEIGHTS + 1 :] / np.where(first == 0.0, 1.0, first)[..., None]
     columns = np.log(layouts[..., VARIANCE]), layouts[..., LOG_WEIGHTS], rest.reshape(len(layouts), -1)
     return np.concatenate(columns, axis=1)
+
+
+def _count(coordinates: TableCoordinates) -> int:
+    """How many points theory's errors are computed at."""
+    return POINTS * coordinates.shape[1]
 
 
 def whole(posterior: Posterior) -> Posterior:
@@ -112,18 +140,26 @@ class OwnErrors:
         """Whether all coordinates are."""
         return bool(np.isfinite(self.z).all())
 
-    def some(self) -> np.ndarray:
-        """Places of so many draws, evenly over all, as a table needs."""
-        terms = len(_terms(self.coordinates[0]))
-        return evenly(len(self.z), -(-max(POINTS, POINTS_PER_TERM * terms) // WIDTH) * WIDTH)
+    def some(self) -> OwnErrors:
+        """As many of the points as a table needs: those that are examined, and others."""
+        return self.of_draws(self._some())
 
     def examined(self) -> OwnErrors:
         """Some of the points, evenly over all, at which another likelihood is compared with theory's."""
-        return self.of_draws(evenly(len(self.z), EXAMINED))
+        return self.of_draws(self._some()[:EXAMINED])
 
     def others(self) -> OwnErrors:
-        """Some more points, which make as many as a table needs with those that are examined."""
-        return self.of_draws(evenly(len(self.z), len(self.some()) - EXAMINED))
+        """Those that make as many as a table needs with those that are examined."""
+        return self.of_draws(self._some()[EXAMINED:])
+
+    def _some(self) -> Places:
+        """Half of the places evenly over all draws, of which the first ones are examined, and half where they are
+        farthest apart: in every mode."""
+        count = _count(self.coordinates)
+        evenly_placed = evenly(len(self.z), count // 2)
+        few = evenly(count // 2, EXAMINED)
+        first = np.concatenate([evenly_placed[few], np.delete(evenly_placed, few)])
+        return apart(self.coordinates, count, first)
 
     def of_draws(self, draws: np.ndarray) -> OwnErrors:
         """Some of the points."""
@@ -176,16 +212,30 @@ class Made(NamedTuple):
         return Made(*(np.concatenate(both) for both in zip(self, more, strict=True)))
 
     def table(self, nearest: Made | None = None) -> Table:
-        """The table of their errors, and of those at points that are from the posterior."""
-        if nearest is None:
-            return Table.of(*self)
-        weights = np.repeat([ELSEWHERE, 1.0], [len(self.coordinates), len(nearest.coordinates)])
-        return Table.of(*self.and_(nearest), weights)
+        """The table of their errors, and of those at points that are from the posterior; if these are too many, of
+        those farthest apart."""
+        made = self if nearest is None else nearest.and_(self)
+        first, most = np.arange(len((nearest or self).coordinates)), TIMES * _count(made.coordinates)
+        if len(made.coordinates) > most:
+            made = Made(*(array[apart(made.coordinates, most, first)] for array in made))
+        return Table.of(*made)
 
 
-def evenly(size: int, count: int) -> np.ndarray:
+def evenly(size: int, count: int) -> Places:
     """So many places, evenly over all."""
     return np.linspace(0, size - 1, count).astype(int)
+
+
+def apart(points: TableCoordinates, count: int, first: Places) -> Places:
+    """So many places: the first ones, and then always that of the point farthest from all before, in standard
+    deviations (T. F. Gonzalez, Theor. Comput. Sci. 38, 293 (1985))."""
+    x = (points - points.mean(axis=0)) / np.maximum(points.std(axis=0), SMALLEST_SCALE)
+    chosen = list(first[:count])
+    squares = np.min(np.sum((x[:, None] - x[chosen]) ** 2, axis=-1), axis=1)
+    while len(chosen) < count:
+        chosen.append(int(np.argmax(squares)))
+        squares = np.minimum(squares, np.sum((x - x[chosen[-1]]) ** 2, axis=-1))
+    return np.array(chosen)
 
 
 def _coordinates(values: Values, bin: Bin, posterior: Posterior) -> tuple[Array, Array]:

@@ -1,8 +1,9 @@
 """Noise "photons": walkers that sample the posterior of one bin with theory's errors at each point, from a table.
 
-They start at points of a mixture that is aimed at this posterior, by weights of points drawn before (population Monte
-Carlo: O. Cappe et al., J. Comput. Graph. Stat. 13, 907 (2004)), and every other step is a jump to a draw from it. The
-table is made again where the posterior turns out to be.
+They start at draws of the posterior that is an estimate's, with errors kept and normal noise. Where few of these have a
+weight, walkers go from one posterior to the other by some between them (sequential Monte Carlo: P. Del Moral, A. Doucet
+& A. Jasra, J. R. Stat. Soc. B 68, 411 (2006)), and the table is made again where they are. Every other step is a jump
+to a draw from a mixture that is fitted to walkers.
 """
 
 from __future__ import annotations
@@ -11,32 +12,34 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy import special
 
 from bayesfit.compute.devices import on_one_device
+from bayesfit.modelling.model import AMPLITUDES
 from bayesfit.posterior.bin_data import Bin, first_of
 from bayesfit.posterior.density import Posterior
+from bayesfit.posterior.prepare import Problem
 from bayesfit.sample import convergence as _convergence
 from bayesfit.sample.draws import LARGEST_RHAT, STATS, Draws
 from bayesfit.sample.importance_weights import systematic
-from bayesfit.sample.mixture import KERNELS, fit_components, inverses, mixture, outwards
-from bayesfit.sample.starts import BESIDE_FITTED
-from bayesfit.sample.theory_points import effective, evened
+from bayesfit.sample.modes import profiled
+from bayesfit.sample.theory_clouds import FITTED_TO, Rng, Weighted
 from bayesfit.sample.theory_tables import Made, OwnErrors, Table, evenly, table_coordinates, whole
-from bayesfit.sample.walkers import Jumps, Walkers, of_all, walked
+from bayesfit.sample.walkers import AT_ONCE, Jumps, Walkers, of_all, walked
 
-WALKERS = 64  # of each chain
+WALKERS = 256  # of each chain
 STRETCH = 4  # steps from one draw of a walker to the next
-BURNED = 8  # steps before the first draw
-TABLES, WELL = 2, 0.5  # times that walkers are sampled, until the sd of the difference by a table is at most this
+BURNED = 4  # steps before the first draw
+TABLES, WELL = 4, 0.2  # times that a table is made at the end of the way, until the last one was off by this sd at most
 LONGER = 6  # times that walkers walk on, as long as before, where they have too few effective draws
-AIMED, POINTS = 2, 1024  # times that the mixture is aimed, and points that are drawn from it each time
-APART_AT_FIRST = 1e-4  # of the sd: two walkers may start at the same point
-LEAST_SPREAD = 20.0  # effective number of points that a mixture is fitted to or walkers start from, at least
-FITTED_TO, STEPS = 1000, 12  # points that a mixture is fitted to, at most, and steps of its fit
+BETWEEN, MOVED = 40, 4  # posteriors on the way from errors kept to a table, at most, and steps in each of them
+LEAST_SHARE = 0.2  # effective number of walkers on the way, as a share of all, at least
+AGAIN = 6  # times that walkers go on at the end of the way, where a shape may hide modes
+POINTS, AT_A_TIME = 1024, 256  # that walkers start from, and that are weighted at a time
 
-Rng = np.random.Generator
 OfWalkers = Float[np.ndarray, "chain walker"]
 
 
@@ -54,129 +57,110 @@ class Sampled(NamedTuple):
         return bool(rhat <= LARGEST_RHAT and min(ess) >= least)
 
 
-class Weighted(NamedTuple):
-    """Points of a posterior, with logarithms of weights."""
-
-    z: Float[np.ndarray, "point param"]
-    log_weights: Float[np.ndarray, " point"]
-
-    @property
-    def any(self) -> bool:
-        """Whether any point has a weight."""
-        return bool(np.isfinite(self.log_weights).any())
-
-    @property
-    def weights(self) -> Float[np.ndarray, " point"]:
-        """Weights of sum 1, made so equal that enough points count."""
-        return evened(self.log_weights, LEAST_SPREAD)
-
-    def of_chain(self, chain: int, chains: int) -> Weighted:
-        """Those of one chain; all, where none of them has a weight."""
-        own = Weighted(self.z[chain::chains], self.log_weights[chain::chains])
-        return own if own.any else self
-
-    def aimed(self) -> Jumps:
-        """The mixture that these points are drawn from, by their weights."""
-        weights = self.weights
-        count = int(np.clip(effective(weights), KERNELS, FITTED_TO))
-        chosen = self.z[systematic(0.5, weights, count)]
-        location = chosen.mean(axis=0)
-        covariance = np.atleast_2d(np.cov(chosen.T))
-        factor = np.linalg.cholesky(covariance + APART_AT_FIRST**2 * np.diag(np.diag(covariance) + 1e-12))
-        to_u = inverses(factor[None])[0]
-        u = outwards((chosen - location) @ to_u.T)
-        kernels = u[evenly(len(u), KERNELS)]
-        return Jumps(location, factor, to_u, mixture(kernels, fit_components(u, STEPS), BESIDE_FITTED))
-
-
 class Aimed(NamedTuple):
-    """A bin, the table of its errors, and the mixture that is aimed at its posterior."""
+    """A bin, the table of its errors, the mixture that is aimed at its posterior, and the share that the likelihood
+    with the table's errors has beside that of the estimate."""
 
     bin: Bin
     table: Table
     jumps: Jumps
+    share: Float[Any, ""]
 
 
 class Walk:
     """The walkers of one bin: `z` (chain, walker, param) once they have started, the random numbers of their steps, the
-    `table` of their errors, the points where errors were `made`, and `jumps`, a mixture aimed at the points `seen`, or
-    at where walkers have `been`."""
+    `table` of their errors, the points where errors were `made`, and `jumps`, a mixture aimed at where walkers start,
+    or at where they have `been`."""
 
-    def __init__(self, points: OwnErrors, made: Made, log_ratio: Float[np.ndarray, " draw"], rng: Rng) -> None:
-        self.problem, self.made, self.rng = points.problem, made, rng
-        self.seen, self.table, self.walked = Weighted(points.z, log_ratio), made.table(), 0
-        self.been: list[Float[np.ndarray, "point param"]] = []
+    def __init__(self, problem: Problem, jumps: Jumps, rng: Rng, made: Made | None = None) -> None:
+        self.problem, self.jumps, self.rng = problem, jumps, rng
+        self.posterior, self.bin, self.walked, self.share = problem.posterior, first_of(problem.bins), 0, 0.0
+        points = self._of_estimate()
+        self.made = Made.at(points.some()) if made is None else made
+        self.table = self.made.table()
+        self.cloud = self._weighted(points.z)
+        self.been = [points.z]
 
-    def aim(self) -> None:
-        """Points from a mixture that is fitted to those before, weighted with errors of the table that is made at some
-        of those before."""
-        for time in range(AIMED):
-            self.jumps = self.seen.aimed()
-            z, values, log_weights = self._made_by(_drawn, self._keys(POINTS))
-            self.seen = Weighted(z, log_weights)
-            if not self.seen.any:
-                return
-            if time + 1 < AIMED:
-                self.make_table(values, systematic(0.5, self.seen.weights, POINTS))
+    def _of_estimate(self) -> OwnErrors:
+        """Draws of the estimate's posterior: points of its mixture, by their weights."""
+        values, log_weights = self._made_by(_of_mixture, self._keys(POINTS, 2), self.bin, self.jumps)
+        chosen = systematic(self.rng.random(), special.softmax(log_weights), POINTS)
+        shuffled = self.rng.permutation(chosen)
+        return OwnErrors(self.problem, {name: value[shuffled] for name, value in values.items()})
+
+    def _weighted(self, z: Float[np.ndarray, "*points param"]) -> Weighted:
+        """Points with the weights that the table gives them."""
+        parts = z.reshape(-1, AT_A_TIME, z.shape[-1])
+        return Weighted(parts.reshape(-1, z.shape[-1]), np.concatenate([self._aimed_by(_gains, z) for z in parts]))
 
     def start(self, chains: int) -> None:
-        """Each chain's walkers are at points of its own, by their weights."""
-        own = [self.seen.of_chain(chain, chains) for chain in range(chains)]
-        places = [self.rng.permutation(systematic(self.rng.random(), each.weights, WALKERS)) for each in own]
-        self.z = np.stack([each.z[chosen] for each, chosen in zip(own, places, strict=True)])
-        self.z = self.z + APART_AT_FIRST * self.rng.standard_normal(self.z.shape) * self.z.std(axis=(0, 1))
+        """Walkers of each chain from points of its own, by way of posteriors between that of the estimate and that with
+        errors of the table. At its end, walkers find modes again of which they have lost a part."""
+        for number in range(BETWEEN + 1):
+            step = self.cloud.step(1.0 - self.share, LEAST_SHARE * chains * WALKERS)
+            self.share = 1.0 if number == BETWEEN else self.share + step
+            self.z = self.cloud.to_power(step).drawn(chains, WALKERS, self.rng)
+            self.been.append(self.z.reshape(-1, self.z.shape[-1]))
+            self.aim()
+            if self.share == 1.0:
+                break
+            self.make_table(self.on(MOVED))
+            self.cloud = self._weighted(self.z)
+        for _ in range(AGAIN if number and profiled(self.posterior) else 0):
+            self.on(BURNED)
+            self.aim()
 
     def on(self, steps: int) -> dict[str, OfWalkers]:
         """Every parameter, and the `potential`, at the walkers after so many steps."""
         between = np.array([self.walked, self.walked + steps])
-        self.z, values, log_density = self._made_by(_walk, self.z, self._keys(len(self.z)), between)
+        self.z, values, log_density = self._aimed_by(_walk, self.z, self._keys(len(self.z)), between)
         self.walked += steps
         self.been.append(self.z.reshape(-1, self.z.shape[-1]))
         return {**values, "potential": -log_density}
 
-    def aim_again(self) -> None:
-        """The mixture is fitted again, where walkers have been of late."""
-        z = np.concatenate(self.been[len(self.been) // 2 :])
-        self.jumps = Weighted(z, np.zeros(len(z))).aimed()
+    def aim(self) -> None:
+        """Fit the mixture again: half to where walkers are, half to where they and the points they come from have
+        been."""
+        before = np.concatenate(self.been[:-1])
+        parts = (part[evenly(len(part), FITTED_TO // 2)] for part in (before, self.been[-1]))
+        self.jumps = Weighted.equally(np.concatenate([*parts])).aimed()
 
     def off(self, values: dict[str, OfWalkers]) -> float:
         """How much the log likelihood at some walkers is off by the table."""
         return self._points(values).off(self.table)
 
-    def _made_by(self, program: Any, *given: np.ndarray) -> Any:
-        aimed, posterior = Aimed(first_of(self.problem.bins), self.table, self.jumps), whole(self.problem.posterior)
-        return jax.tree.map(np.array, on_one_device(program, *given, aimed, static=(posterior,)))
+    def _aimed_by(self, program: Any, *given: np.ndarray) -> Any:
+        return self._made_by(program, *given, Aimed(self.bin, self.table, self.jumps, np.array(self.share)))
 
-    def _keys(self, count: int) -> np.ndarray:
-        return self.rng.integers(2**32, size=(count, 2), dtype=np.uint32)
+    def _made_by(self, program: Any, *given: Any) -> Any:
+        return jax.tree.map(np.array, on_one_device(program, *given, static=(self.posterior,)))
 
-    def make_table(self, values: dict[str, Any], chosen: Any = slice(None)) -> None:
-        """Make the table again, at some of the points with these values."""
-        nearest = Made.at(self._points(values, chosen))
+    def _keys(self, *shape: int) -> np.ndarray:
+        return self.rng.integers(2**32, size=(*shape, 2), dtype=np.uint32)
+
+    def make_table(self, values: dict[str, OfWalkers]) -> float:
+        """Make the table again, at some of the walkers with these values. Returns how much the log likelihood was off
+        there by the table before."""
+        some = self._points(values).some()
+        nearest = Made.at(some)
+        off = some.apart(nearest.layouts, self.table)
         self.table, self.made = self.made.table(nearest), self.made.and_(nearest)
+        return off
 
-    def _points(self, values: dict[str, Any], chosen: Any = slice(None)) -> OwnErrors:
-        """Some of the points with these values, as many as a table needs."""
-        found = OwnErrors(self.problem, {n: v.reshape(-1)[chosen] for n, v in values.items() if n != "potential"})
-        return found.of_draws(found.some())
+    def _points(self, values: dict[str, OfWalkers]) -> OwnErrors:
+        return OwnErrors(self.problem, {name: v.reshape(-1) for name, v in values.items() if name != "potential"})
 
 
 def walked_draws(walk: Walk, draws: Draws, least: float) -> Sampled:
-    """Draws of walkers, in place of these. Where their likelihood is off by the table, it is made again once."""
-    walk.aim()
-    if not walk.seen.any:
+    """Draws of walkers, in place of these. The table is made again where walkers are, until it was right there
+    before."""
+    if not walk.cloud.any:
         return Sampled(draws, np.inf)
     walk.start(len(next(iter(draws.values.values()))[0]))
-    found = Sampled(draws, np.inf)
-    for number in range(TABLES):
-        values = walk.on(BURNED)
-        if number:
-            walk.make_table(values)
-            walk.on(BURNED)
-        found = _sampled(walk, draws, least)
-        if found.off <= WELL:
+    for _ in range(TABLES):
+        if walk.make_table(walk.on(BURNED)) <= WELL:
             break
-    return found
+    return _sampled(walk, draws, least)
 
 
 def _sampled(walk: Walk, draws: Draws, least: float) -> Sampled:
@@ -188,7 +172,7 @@ def _sampled(walk: Walk, draws: Draws, least: float) -> Sampled:
     for _ in range(LONGER):
         if found.mixes(least):
             break
-        walk.aim_again()
+        walk.aim()
         stretch, length = 2 * stretch, len(snapshots)
         snapshots = snapshots[length % 2 :: 2] if length > 1 else []
         while len(snapshots) < length:
@@ -210,27 +194,52 @@ def _seen(walk: Walk, draws: Draws, snapshots: list[dict[str, OfWalkers]]) -> Sa
 
 
 def _rows(snapshots: list[OfWalkers], count: int) -> Float[np.ndarray, "chain draw"]:
-    """The values of all walkers of a chain, one walker after the other."""
+    """So many values of all walkers of a chain, one walker after the other."""
     rows = np.stack(snapshots, axis=-1)
-    return rows.reshape(len(rows), -1)[:, :count]
+    return rows.reshape(len(rows), -1)[:, evenly(rows[0].size, count)]
+
+
+def _of_mixture(keys: Array, bin: Bin, jumps: Jumps, posterior: Posterior) -> tuple[dict[str, Array], Array]:
+    """Every parameter at draws of a mixture that is aimed at a posterior, and logarithms of their weights."""
+    z = jumps.drawn(jax.vmap(jax.random.wrap_key_data)(keys[:, 0]))
+    log_density = -jax.lax.map(lambda z: posterior.potential(z, bin), z, batch_size=AT_ONCE)
+    values = jax.vmap(lambda z, key: posterior.constrain(z, bin, jax.random.wrap_key_data(key)))(z, keys[:, 1])
+    return values, log_density - jumps.log_density(z)
 
 
 def _values(posterior: Posterior, bin: Bin, z: Array) -> dict[str, Array]:
-    return posterior.constrain(z, bin, jax.random.key(0))
+    return whole(posterior).constrain(z, bin, jax.random.key(0))
+
+
+def _own(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
+    """Log density of a point with errors of its own."""
+    sites, bin = whole(posterior), aimed.bin
+    layout = aimed.table.layout(table_coordinates(sites, z, bin), bin.layout)
+    return sites.log_density(z, bin._replace(layout=layout))
+
+
+def _of_estimate(posterior: Posterior, bin: Bin, z: Array) -> Array:
+    """Log density of a point in the posterior of an estimate, with errors kept and normal noise, up to a constant."""
+    sites, split = whole(posterior), len(posterior.curve_names)
+    found = sites.at(z, bin)
+    at = posterior.at(jnp.concatenate([z[:split], z[len(sites.curve_names) :]]), bin)
+    contrast, baseline = (found.values[name] if name in posterior.marginal else jnp.zeros(()) for name in AMPLITUDES)
+    return found.log_prior + at.scatter.log_likelihood(at.columns.residual(contrast, baseline), bin)
+
+
+def _gains(z: Array, aimed: Aimed, posterior: Posterior) -> Array:
+    """Log density of points with errors of their own, over that of the estimate."""
+    return of_all(lambda z: _own(posterior, aimed, z) - _of_estimate(posterior, aimed.bin, z))(z)
 
 
 def _density(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
-    """Log density of a point with errors of its own."""
-    bin = aimed.bin
-    layout = aimed.table.layout(table_coordinates(posterior, z, bin), bin.layout)
-    return posterior.log_density(z, bin._replace(layout=layout))
+    """Log density of a point on the way from the estimate to errors of its own."""
+    own, share = _own(posterior, aimed, z), aimed.share
 
+    def between() -> Array:
+        return share * own + (1.0 - share) * _of_estimate(posterior, aimed.bin, z)
 
-def _drawn(keys: Array, aimed: Aimed, posterior: Posterior) -> tuple[Array, dict[str, Array], Array]:
-    """Points drawn from a mixture, every parameter there, and logarithms of their weights."""
-    z = aimed.jumps.drawn(jax.vmap(jax.random.wrap_key_data)(keys))
-    log_density = of_all(lambda z: _density(posterior, aimed, z))(z)
-    return z, jax.vmap(lambda z: _values(posterior, aimed.bin, z))(z), log_density - aimed.jumps.log_density(z)
+    return jax.lax.cond(share < 1.0, between, lambda: own)
 
 
 def _walk(
