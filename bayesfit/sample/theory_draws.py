@@ -24,6 +24,7 @@ from bayesfit.sample.walkers import Jumps
 KEPT, GOOD = 0.2, 0.1  # sd of the difference of logarithms, up to which errors kept will do, and a table
 CHOICES = 2  # among draws: by a table made at the draws, and by one made at those that are chosen
 FAR_APART = 1.1  # R-hat of chains, above which their draws are not chosen among
+FAR_OFF = 1.5  # sd of the difference with errors kept, above which too few draws would be chosen
 
 
 def with_own_errors(problem: Problem, draws: Draws, jumps: Jumps, rng: Rng, least: float = LEAST_ESS) -> Sampled:
@@ -39,11 +40,13 @@ def with_own_errors(problem: Problem, draws: Draws, jumps: Jumps, rng: Rng, leas
     examined = points.examined()
     made = Made.at(examined)
     kept = Sampled(draws, examined.apart(made.layouts))
+    if np.isnan(kept.off):
+        return Sampled(draws, np.inf)
     if kept.off <= KEPT and kept.mixes(least):
         return kept
-    if not draws.convergence[0, 0] <= FAR_APART:
+    if not (kept.off <= FAR_OFF and draws.convergence[0, 0] <= FAR_APART):
         found = walked_draws(Walk(problem, jumps, rng), draws, least)
-        return found if found.mixes(least) else kept
+        return found if found.mixes(least) or draws.convergence[0, 0] <= FAR_APART else kept
     choice = Choice(points, draws, made.and_(Made.at(points.others())))
     table = choice.made.table()
     for number in range(CHOICES):

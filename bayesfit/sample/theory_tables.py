@@ -32,7 +32,7 @@ Layouts = Float[np.ndarray, "draw tau column"]
 OfDraws = Float[np.ndarray, " draw"]
 Places = Int[np.ndarray, " chosen"]
 
-POINTS = 16  # for each coordinate, at which theory's errors are computed
+POINTS = 12  # for each coordinate, at which theory's errors are computed
 TIMES = 2  # as many points a table holds, when it is made again
 AT_ONCE = 256  # draws
 EXAMINED = 16  # draws, at which another likelihood is compared with theory's

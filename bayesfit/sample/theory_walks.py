@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy import special
 
 from bayesfit.compute.devices import on_one_device
 from bayesfit.modelling.model import AMPLITUDES
@@ -27,18 +26,20 @@ from bayesfit.sample.draws import LARGEST_RHAT, STATS, Draws
 from bayesfit.sample.importance_weights import systematic
 from bayesfit.sample.modes import profiled
 from bayesfit.sample.theory_clouds import FITTED_TO, Rng, Weighted
+from bayesfit.sample.theory_points import evened
 from bayesfit.sample.theory_tables import Made, OwnErrors, Table, evenly, table_coordinates, whole
 from bayesfit.sample.walkers import AT_ONCE, Jumps, Walkers, of_all, walked
 
-WALKERS = 256  # of each chain
+WALKERS, OF_INTRICATE = 150, 300  # of each chain, and where a shape may hide modes
 STRETCH = 4  # steps from one draw of a walker to the next
-BURNED = 4  # steps before the first draw
-TABLES, WELL = 4, 0.2  # times that a table is made at the end of the way, until the last one was off by this sd at most
+BURNED, DOUBLED = 4, 6  # steps before the first draw, at least, and times that they are doubled, at most
+STEADY = 1.005  # R-hat of walkers at two times, up to which they are where they will be
+WELL = 0.2  # sd of the difference by a table, up to which it need not be made again
 LONGER = 6  # times that walkers walk on, as long as before, where they have too few effective draws
 BETWEEN, MOVED = 40, 4  # posteriors on the way from errors kept to a table, at most, and steps in each of them
 LEAST_SHARE = 0.2  # effective number of walkers on the way, as a share of all, at least
-AGAIN = 6  # times that walkers go on at the end of the way, where a shape may hide modes
-POINTS, AT_A_TIME = 1024, 256  # that walkers start from, and that are weighted at a time
+DEPTH = 30.0  # of the log likelihood of an estimate below its highest, at most
+POINTS, AT_A_TIME = 1200, 150  # that walkers start from, and that are weighted at a time
 
 OfWalkers = Float[np.ndarray, "chain walker"]
 
@@ -58,13 +59,21 @@ class Sampled(NamedTuple):
 
 
 class Aimed(NamedTuple):
-    """A bin, the table of its errors, the mixture that is aimed at its posterior, and the share that the likelihood
-    with the table's errors has beside that of the estimate."""
+    """A bin, the table of its errors, the mixture that is aimed at its posterior, the share that the likelihood with
+    the table's errors has beside that of the estimate, and the smallest log likelihood that the latter is given."""
 
     bin: Bin
     table: Table
     jumps: Jumps
     share: Float[Any, ""]
+    floor: Float[Any, ""]
+
+
+class Settled(NamedTuple):
+    """How far a table was off where walkers are before it was made again, and their R-hat to where they were before."""
+
+    off: float
+    rhat: float
 
 
 class Walk:
@@ -75,6 +84,7 @@ class Walk:
     def __init__(self, problem: Problem, jumps: Jumps, rng: Rng, made: Made | None = None) -> None:
         self.problem, self.jumps, self.rng = problem, jumps, rng
         self.posterior, self.bin, self.walked, self.share = problem.posterior, first_of(problem.bins), 0, 0.0
+        self.count = OF_INTRICATE if profiled(self.posterior) else WALKERS
         points = self._of_estimate()
         self.made = Made.at(points.some()) if made is None else made
         self.table = self.made.table()
@@ -83,10 +93,11 @@ class Walk:
 
     def _of_estimate(self) -> OwnErrors:
         """Draws of the estimate's posterior: points of its mixture, by their weights."""
-        values, log_weights = self._made_by(_of_mixture, self._keys(POINTS, 2), self.bin, self.jumps)
-        chosen = systematic(self.rng.random(), special.softmax(log_weights), POINTS)
-        shuffled = self.rng.permutation(chosen)
-        return OwnErrors(self.problem, {name: value[shuffled] for name, value in values.items()})
+        values, log_weights, log_likelihood = self._made_by(_of_mixture, self._keys(POINTS, 2), self.bin, self.jumps)
+        weights = evened(log_weights, 0.0)
+        chosen = self.rng.permutation(systematic(self.rng.random(), weights, POINTS))
+        self.floor = np.max(log_likelihood, where=weights > 0.0, initial=-np.inf) - DEPTH
+        return OwnErrors(self.problem, {name: value[chosen] for name, value in values.items()})
 
     def _weighted(self, z: Float[np.ndarray, "*points param"]) -> Weighted:
         """Points with the weights that the table gives them."""
@@ -95,20 +106,17 @@ class Walk:
 
     def start(self, chains: int) -> None:
         """Walkers of each chain from points of its own, by way of posteriors between that of the estimate and that with
-        errors of the table. At its end, walkers find modes again of which they have lost a part."""
+        errors of the table."""
         for number in range(BETWEEN + 1):
-            step = self.cloud.step(1.0 - self.share, LEAST_SHARE * chains * WALKERS)
+            step = self.cloud.step(1.0 - self.share, LEAST_SHARE * chains * self.count)
             self.share = 1.0 if number == BETWEEN else self.share + step
-            self.z = self.cloud.to_power(step).drawn(chains, WALKERS, self.rng)
+            self.z = self.cloud.to_power(step).drawn(chains, self.count, self.rng)
             self.been.append(self.z.reshape(-1, self.z.shape[-1]))
             self.aim()
             if self.share == 1.0:
                 break
             self.make_table(self.on(MOVED))
             self.cloud = self._weighted(self.z)
-        for _ in range(AGAIN if number and profiled(self.posterior) else 0):
-            self.on(BURNED)
-            self.aim()
 
     def on(self, steps: int) -> dict[str, OfWalkers]:
         """Every parameter, and the `potential`, at the walkers after so many steps."""
@@ -118,6 +126,22 @@ class Walk:
         self.been.append(self.z.reshape(-1, self.z.shape[-1]))
         return {**values, "potential": -log_density}
 
+    def settle(self) -> Settled:
+        """Go on, each time for twice as long, until walkers stay where they are and the table is right there; it is
+        made again each time."""
+        names, before, settled = (*self.posterior.names, *self.posterior.marginal), None, Settled(np.inf, np.inf)
+        for number in range(DOUBLED + 1):
+            values = self.on(BURNED * 2**number)
+            off = self.make_table(values)
+            now = np.stack([values[name].ravel() for name in names])
+            if before is not None:
+                settled = Settled(off, float(_convergence.worst(np.stack([before, now], axis=1))[0]))
+            if settled.off <= WELL and settled.rhat <= STEADY:
+                break
+            before = now
+            self.aim()
+        return settled
+
     def aim(self) -> None:
         """Fit the mixture again: half to where walkers are, half to where they and the points they come from have
         been."""
@@ -125,12 +149,8 @@ class Walk:
         parts = (part[evenly(len(part), FITTED_TO // 2)] for part in (before, self.been[-1]))
         self.jumps = Weighted.equally(np.concatenate([*parts])).aimed()
 
-    def off(self, values: dict[str, OfWalkers]) -> float:
-        """How much the log likelihood at some walkers is off by the table."""
-        return self._points(values).off(self.table)
-
     def _aimed_by(self, program: Any, *given: np.ndarray) -> Any:
-        return self._made_by(program, *given, Aimed(self.bin, self.table, self.jumps, np.array(self.share)))
+        return self._made_by(program, *given, Aimed(self.bin, self.table, self.jumps, np.array(self.share), self.floor))
 
     def _made_by(self, program: Any, *given: Any) -> Any:
         return jax.tree.map(np.array, on_one_device(program, *given, static=(self.posterior,)))
@@ -157,17 +177,17 @@ def walked_draws(walk: Walk, draws: Draws, least: float) -> Sampled:
     if not walk.cloud.any:
         return Sampled(draws, np.inf)
     walk.start(len(next(iter(draws.values.values()))[0]))
-    for _ in range(TABLES):
-        if walk.make_table(walk.on(BURNED)) <= WELL:
-            break
-    return _sampled(walk, draws, least)
+    settled = walk.settle()
+    found = _sampled(walk, draws, least)
+    found.draws.convergence[0, 0] = max(found.draws.convergence[0, 0], settled.rhat)
+    return found._replace(off=settled.off)
 
 
 def _sampled(walk: Walk, draws: Draws, least: float) -> Sampled:
     """Draws of walkers where they are. Where the effective number of draws is too small, walkers walk on, by a mixture
     that is fitted again, and every other draw is kept."""
     count = next(iter(draws.values.values())).shape[2]
-    stretch, snapshots = STRETCH, [walk.on(STRETCH) for _ in range(-(-count // WALKERS))]
+    stretch, snapshots = STRETCH, [walk.on(STRETCH) for _ in range(-(-count // walk.count))]
     found = _seen(walk, draws, snapshots)
     for _ in range(LONGER):
         if found.mixes(least):
@@ -178,7 +198,7 @@ def _sampled(walk: Walk, draws: Draws, least: float) -> Sampled:
         while len(snapshots) < length:
             snapshots.append(walk.on(stretch))
         found = _seen(walk, draws, snapshots)
-    return found._replace(off=walk.off(snapshots[-1]))
+    return found
 
 
 def _seen(walk: Walk, draws: Draws, snapshots: list[dict[str, OfWalkers]]) -> Sampled:
@@ -199,12 +219,17 @@ def _rows(snapshots: list[OfWalkers], count: int) -> Float[np.ndarray, "chain dr
     return rows.reshape(len(rows), -1)[:, evenly(rows[0].size, count)]
 
 
-def _of_mixture(keys: Array, bin: Bin, jumps: Jumps, posterior: Posterior) -> tuple[dict[str, Array], Array]:
-    """Every parameter at draws of a mixture that is aimed at a posterior, and logarithms of their weights."""
+def _of_mixture(keys: Array, bin: Bin, jumps: Jumps, posterior: Posterior) -> tuple[dict[str, Array], Array, Array]:
+    """Every parameter at draws of a mixture that is aimed at a posterior, logarithms of their weights, and the log
+    likelihood there, of normal noise."""
     z = jumps.drawn(jax.vmap(jax.random.wrap_key_data)(keys[:, 0]))
-    log_density = -jax.lax.map(lambda z: posterior.potential(z, bin), z, batch_size=AT_ONCE)
-    values = jax.vmap(lambda z, key: posterior.constrain(z, bin, jax.random.wrap_key_data(key)))(z, keys[:, 1])
-    return values, log_density - jumps.log_density(z)
+
+    def at(given: tuple[Array, Array]) -> tuple[dict[str, Array], Array, Array]:
+        values, correction = posterior.corrected(given[0], bin, jax.random.wrap_key_data(given[1]))
+        return values, -posterior.potential(given[0], bin), posterior.log_likelihood(values, bin) - correction
+
+    values, log_density, log_likelihood = jax.lax.map(at, (z, keys[:, 1]), batch_size=AT_ONCE)
+    return values, log_density - jumps.log_density(z), log_likelihood
 
 
 def _values(posterior: Posterior, bin: Bin, z: Array) -> dict[str, Array]:
@@ -218,18 +243,20 @@ def _own(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
     return sites.log_density(z, bin._replace(layout=layout))
 
 
-def _of_estimate(posterior: Posterior, bin: Bin, z: Array) -> Array:
-    """Log density of a point in the posterior of an estimate, with errors kept and normal noise, up to a constant."""
-    sites, split = whole(posterior), len(posterior.curve_names)
+def _of_estimate(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
+    """Log density of a point in the posterior of an estimate, with errors kept and normal noise, up to a constant. The
+    likelihood is not less than a smallest one: where few pairs are seen, normal noise thinks them impossible."""
+    sites, bin, split = whole(posterior), aimed.bin, len(posterior.curve_names)
     found = sites.at(z, bin)
     at = posterior.at(jnp.concatenate([z[:split], z[len(sites.curve_names) :]]), bin)
     contrast, baseline = (found.values[name] if name in posterior.marginal else jnp.zeros(()) for name in AMPLITUDES)
-    return found.log_prior + at.scatter.log_likelihood(at.columns.residual(contrast, baseline), bin)
+    log_likelihood = at.scatter.log_likelihood(at.columns.residual(contrast, baseline), bin)
+    return found.log_prior + jnp.maximum(log_likelihood, aimed.floor)
 
 
 def _gains(z: Array, aimed: Aimed, posterior: Posterior) -> Array:
     """Log density of points with errors of their own, over that of the estimate."""
-    return of_all(lambda z: _own(posterior, aimed, z) - _of_estimate(posterior, aimed.bin, z))(z)
+    return of_all(lambda z: _own(posterior, aimed, z) - _of_estimate(posterior, aimed, z))(z)
 
 
 def _density(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
@@ -237,7 +264,7 @@ def _density(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
     own, share = _own(posterior, aimed, z), aimed.share
 
     def between() -> Array:
-        return share * own + (1.0 - share) * _of_estimate(posterior, aimed.bin, z)
+        return share * own + (1.0 - share) * _of_estimate(posterior, aimed, z)
 
     return jax.lax.cond(share < 1.0, between, lambda: own)
 
