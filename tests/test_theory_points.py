@@ -40,11 +40,11 @@ def test_a_stop_between_two_bins_changes_no_bit(slow, tmp_path, monkeypatch):
     data, options = slow.data.isel(q_bin=SLOW[1:3]), {**SETTING.options, "draws": 100}
     whole, made, of_bin = bayesfit.fit(data, **options), [], photon_draws._of_bin
 
-    def stopped(found, place):
+    def stopped(found, estimates, place):
         made.append(place)
         if made.count(1) == 1 and place == 1:
             raise KeyboardInterrupt
-        return of_bin(found, place)
+        return of_bin(found, estimates, place)
 
     monkeypatch.setattr(photon_draws, "_of_bin", stopped)
     with pytest.raises(KeyboardInterrupt), bayesfit.checkpoint(tmp_path / "kept"):

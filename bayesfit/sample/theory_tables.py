@@ -24,7 +24,7 @@ from bayesfit.modelling.photon_layout import LOG_WEIGHTS, VARIANCE, WEIGHTS
 from bayesfit.posterior.bin_data import Bin, first_of
 from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.density import Posterior
-from bayesfit.posterior.photon_noise import CONTRAST, layouts_at
+from bayesfit.posterior.photon_noise import CONTRAST, WIDTH, layouts_at
 from bayesfit.posterior.prepare import Problem
 
 TableCoordinates = Float[np.ndarray, "draw coordinate"]
@@ -32,7 +32,7 @@ Layouts = Float[np.ndarray, "draw tau column"]
 OfDraws = Float[np.ndarray, " draw"]
 Places = Int[np.ndarray, " chosen"]
 
-POINTS = 12  # for each coordinate, at which theory's errors are computed
+BATCHES = 2  # of points at which theory's errors are computed, at least; one less than there are coordinates, if more
 TIMES = 2  # as many points a table holds, when it is made again
 AT_ONCE = 256  # draws
 EXAMINED = 16  # draws, at which another likelihood is compared with theory's
@@ -105,7 +105,7 @@ def _numbers(layouts: Layouts) -> Float[np.ndarray, "draw number"]:
 
 def _count(coordinates: TableCoordinates) -> int:
     """How many points theory's errors are computed at."""
-    return POINTS * coordinates.shape[1]
+    return WIDTH * max(BATCHES, coordinates.shape[1] - 1)
 
 
 def whole(posterior: Posterior) -> Posterior:
