@@ -71,6 +71,7 @@ def told(table, points, like):
 
 
 def test_errors_are_interpolated():
+    """Through the points but for the nugget, and smoothly between."""
     rng = np.random.default_rng(1)
     x = rng.standard_normal((44, 2))
     numbers = 0.1 * np.stack([np.sin(x[:, 0]) * x[:, 1] + k * np.tanh(x[:, 0]) for k in range(3)], axis=1)

@@ -16,7 +16,6 @@ from bayesfit.sample.theory_points import effective
 from bayesfit.sample.theory_tables import evenly
 from bayesfit.sample.walkers import Jumps
 
-SMALLEST_STEP, SHORTER = 1e-3, 0.8  # on the way
 APART_AT_FIRST = 1e-4  # of the sd: two walkers may start at the same point
 FITTED_TO, STEPS = 1000, 12  # points that a mixture is fitted to, at most, and steps of its fit
 
@@ -48,13 +47,6 @@ class Weighted(NamedTuple):
     def weights(self) -> Float[np.ndarray, " point"]:
         """Weights of sum 1."""
         return special.softmax(self.log_weights)
-
-    def step(self, left: float, least: float) -> float:
-        """The highest power of the weights, of which this much is left, at which so many points count."""
-        power = left
-        while effective(self.to_power(power).weights) < least and power > SMALLEST_STEP:
-            power *= SHORTER
-        return power
 
     def drawn(self, chains: int, count: int, rng: Rng) -> Float[np.ndarray, "chain walker param"]:
         """So many points for each chain, by their weights, of its own; of all, where none of them has a weight. Those

@@ -34,6 +34,7 @@ POINTS = 24  # that are weighted
 LEAST_POINTS = 4.0  # effective number of weighted points
 LEAST_ESS = 10.0  # of the importance sample, below which nothing is known of the posterior
 SUSPECT = 2.5  # dispersion, above which theory's errors are likely to be those of a wrong decay
+SMALLEST_POWER, SHORTER = 1e-3, 0.8  # of weights, and by what it is tried
 CENTRES, WIDTH = 16, 0.7  # of the distribution they come from: draws of the posterior, and kernels about them
 
 
@@ -58,11 +59,22 @@ def evened(log_weights: Float[np.ndarray, " point"], least: float) -> Float[np.n
     none is finite."""
     if not np.isfinite(log_weights).any():
         return np.full(log_weights.size, 1.0 / log_weights.size)
-    finite, power = np.where(np.isfinite(log_weights), log_weights, -np.inf), 1.0
-    relative = finite - finite.max()
-    while effective(weights := np.exp(power * relative)) < least and power > 1e-3:
-        power *= 0.8
+    weights = np.exp(power_for(log_weights, least) * _relative(log_weights))
     return weights / weights.sum()
+
+
+def power_for(log_weights: Float[np.ndarray, " point"], least: float, most: float = 1.0) -> float:
+    """The highest power of weights, up to this one, at which so many points count at least, as long as it is not too
+    small."""
+    relative, power = _relative(log_weights), most
+    while effective(np.exp(power * relative)) < least and power > SMALLEST_POWER:
+        power *= SHORTER
+    return power
+
+
+def _relative(log_weights: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"]:
+    finite = np.where(np.isfinite(log_weights), log_weights, -np.inf)
+    return finite - finite.max()
 
 
 def effective(weights: Float[np.ndarray, " point"]) -> float:

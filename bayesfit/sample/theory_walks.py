@@ -26,7 +26,7 @@ from bayesfit.sample.draws import LARGEST_RHAT, STATS, Draws
 from bayesfit.sample.importance_weights import systematic
 from bayesfit.sample.modes import profiled
 from bayesfit.sample.theory_clouds import FITTED_TO, Rng, Weighted
-from bayesfit.sample.theory_points import evened
+from bayesfit.sample.theory_points import evened, power_for
 from bayesfit.sample.theory_tables import Made, OwnErrors, Table, evenly, table_coordinates, whole
 from bayesfit.sample.walkers import AT_ONCE, Jumps, Walkers, of_all, walked
 
@@ -108,8 +108,9 @@ class Walk:
         """Walkers of each chain from points of its own, by way of posteriors between that of the estimate and that with
         errors of the table."""
         for number in range(BETWEEN + 1):
-            step = self.cloud.step(1.0 - self.share, LEAST_SHARE * chains * self.count)
-            self.share = 1.0 if number == BETWEEN else self.share + step
+            least, left = LEAST_SHARE * chains * self.count, 1.0 - self.share
+            step = left if number == BETWEEN else power_for(self.cloud.log_weights, least, left)
+            self.share = 1.0 if step == left else self.share + step
             self.z = self.cloud.to_power(step).drawn(chains, self.count, self.rng)
             self.been.append(self.z.reshape(-1, self.z.shape[-1]))
             self.aim()
@@ -250,7 +251,8 @@ def _of_estimate(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
     found = sites.at(z, bin)
     at = posterior.at(jnp.concatenate([z[:split], z[len(sites.curve_names) :]]), bin)
     contrast, baseline = (found.values[name] if name in posterior.marginal else jnp.zeros(()) for name in AMPLITUDES)
-    log_likelihood = at.scatter.log_likelihood(at.columns.residual(contrast, baseline), bin)
+    per_unit = jnp.sum(jnp.log(jnp.where(bin.valid, bin.inverse_error, 1.0)))  # of g2, as other likelihoods are
+    log_likelihood = at.scatter.log_likelihood(at.columns.residual(contrast, baseline), bin) + per_unit
     return found.log_prior + jnp.maximum(log_likelihood, aimed.floor)
 
 
