@@ -11,18 +11,23 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from bayesfit.api.photon_fit import Estimated
 from bayesfit.compute import keys as _keys
+from bayesfit.compute.devices import take
 from bayesfit.compute.hardware import workers
 from bayesfit.compute.journal import leave, resumable
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.compute.workers import in_turn
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.modelling.settings import LEAST_ESS
-from bayesfit.sample.draws import Arrays
+from bayesfit.posterior.bin_data import first_of
+from bayesfit.sample import scheduler
+from bayesfit.sample.draws import Arrays, Draws
 from bayesfit.sample.snapshots import of_draws, put_draws
-from bayesfit.sample.starts import Estimate
+from bayesfit.sample.target import BinTargets
 from bayesfit.sample.theory_clouds import aimed_at
 from bayesfit.sample.theory_draws import with_own_errors
+from bayesfit.sample.theory_walks import Walk, walked_draws
 
 OF_DRAWS = 2**16  # in keys, beside the rounds of estimates
 
@@ -35,7 +40,20 @@ class OfBin(NamedTuple):
     lowest: float | Float[np.ndarray, ""]
 
 
-def with_theory_at_draws(found: Outcome, estimates: Estimate, report: Report, stop: Stop) -> Outcome:
+def with_errors_kept(found: Outcome, estimated: Estimated, report: Report, stop: Stop) -> Draws:
+    """The sampler's draws of all bins but those in which errors that are kept are far off, which have none."""
+    places = np.flatnonzero(~estimated.far_off)
+    labels = tuple(found.labels[place] for place in places) if found.labels else ()
+    own = found.problem.of_bins(places)
+    targets = BinTargets(own.posterior, own.bins, found.keys[places], labels)
+    draws = Draws.none_of(found.bins) if places.size == found.bins else _to_be_made(found)
+    if places.size:
+        made = scheduler.sample_bins(targets, take(estimated.estimates, places), found.schedule, report, stop)
+        put_draws(draws, {**of_draws(made, np.arange(places.size)), "bins": places})
+    return draws
+
+
+def with_theory_at_draws(found: Outcome, estimated: Estimated, report: Report, stop: Stop) -> Outcome:
     """The outcome with draws of the posterior in which theory's errors are those of each draw, and with how far off
     they are: without limit, where a stop came before. Without noise "photons", the outcome as it is. Bins are made side
     by side."""
@@ -43,12 +61,12 @@ def with_theory_at_draws(found: Outcome, estimates: Estimate, report: Report, st
         return found
     draws, change = found.draws.of_bins(np.arange(found.bins)), np.zeros(found.bins)
     lowest = found.lowest_potential.copy()
-    places = np.flatnonzero(draws.done > 0)
+    places = np.flatnonzero((draws.done > 0) | estimated.far_off)
     change[places] = np.inf
     count = len(workers())
 
     def made(first: int) -> Iterator[OfBin]:
-        yield from in_turn((partial(_of_bin, found, estimates, place) for place in _until(stop, places[first:])), count)
+        yield from in_turn((partial(_of_bin, found, estimated, place) for place in _until(stop, places[first:])), count)
 
     def structure() -> Any:
         like = of_draws(found.draws, places[:1])
@@ -71,10 +89,21 @@ def _until(stop: Stop, places: Int[np.ndarray, " chosen"]) -> Iterator[int]:
         yield place
 
 
-def _of_bin(found: Outcome, estimates: Estimate, place: int) -> OfBin:
+def _to_be_made(found: Outcome) -> Draws:
+    """The record of draws of all bins, none of which is made."""
+    posterior, schedule = found.problem.posterior, found.schedule
+    at = np.zeros(len(posterior.names)), first_of(found.problem.bins), jax.random.key(0)
+    return Draws.to_be_made(jax.eval_shape(posterior.constrain, *at), (found.bins, schedule.chains, schedule.draws))
+
+
+def _of_bin(found: Outcome, estimated: Estimated, place: int) -> OfBin:
     """The draws of the bin at this place."""
     own, least = np.array([place]), min(found.schedule.reachable, LEAST_ESS)
     rng = np.random.default_rng((*found.keys[place], _keys.WITH_THEORY, OF_DRAWS))
-    jumps = aimed_at(jax.tree.map(lambda array: array[place], estimates))
-    made = with_own_errors(found.problem.of_bins(own), found.draws.of_bins(own), jumps, rng, least)
+    problem, draws = found.problem.of_bins(own), found.draws.of_bins(own)
+    jumps = aimed_at(jax.tree.map(lambda array: array[place], estimated.estimates))
+    if estimated.far_off[place]:
+        made = walked_draws(Walk(problem, jumps, rng), draws.all_made(), least)
+    else:
+        made = with_own_errors(problem, draws, jumps, rng, least)
     return OfBin(of_draws(made.draws, np.array([0])), made.off, made.lowest)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int, PyTree, UInt32
+from jaxtyping import Bool, Float, Int, PyTree, UInt32
 
 from bayesfit.compute.devices import take
 from bayesfit.compute.work import Report, Stop
@@ -18,7 +19,7 @@ from bayesfit.sample import least_squares, starts
 from bayesfit.sample.least_squares import PointEstimate
 from bayesfit.sample.starts import Estimate
 from bayesfit.sample.target import BinTargets
-from bayesfit.sample.theory_points import LEAST_ESS, errors_differ, posterior_points, prior_points, suspect
+from bayesfit.sample.theory_points import LEAST_ESS, errors_differ, far_off, posterior_points, prior_points, suspect
 
 Keys = UInt32[np.ndarray, "bin 2"]
 Places = Int[np.ndarray, " chosen"]
@@ -39,21 +40,33 @@ def point_estimates(problem: Problem, keys: Keys, report: Report, stop: Stop) ->
     return _refreshed(problem, first, points.solution.values)[0], points
 
 
-def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Stop) -> tuple[Problem, Estimate]:
-    """What the sampler needs of each bin. With noise "photons", bins in whose posterior theory's errors differ are
-    given those of weighted points, and are estimated again, until they agree."""
+class Estimated(NamedTuple):
+    """The problem, what the sampler needs of each bin, and in which bins errors that are kept are `far_off`, so that
+    the sampler's draws with these errors are of no use."""
+
+    problem: Problem
+    estimates: Estimate
+    far_off: Bool[np.ndarray, " bin"]
+
+
+def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Stop) -> Estimated:
+    """The estimates of each bin. With noise "photons", bins in whose posterior theory's errors differ are given those
+    of weighted points, and are estimated again, until they agree."""
     problem, keys, chains = outcome.problem, outcome.keys, outcome.settings.chains
 
     def estimated(problem: Problem, places: Places) -> Estimate:
         targets = BinTargets(problem.posterior, problem.bins, keys[places])
         return starts.estimate_bins(targets, take(points, places), chains, report, stop)
 
-    places = np.arange(len(keys))
+    places, far = np.arange(len(keys)), np.zeros(len(keys), bool)
     found, before, seen = estimated(problem, places), points.solution.values, None
-    for round in range(ROUNDS if problem.counting is not None else 0):
-        if stop.asked:
+    for round in range(ROUNDS + 1 if problem.counting is not None else 0):
+        if stop.asked or not places.size:
             break
         own, some = problem.of_bins(places), take(found, places)
+        if round == ROUNDS:
+            far[places] = far_off(own, some)
+            break
         lost = suspect(own, some) & (round == 0)
         differ = np.flatnonzero(lost | errors_differ(own, take(before, places), some))
         if not differ.size:
@@ -70,7 +83,7 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
         problem, before = _with_bins(problem, places, own), jax.tree.map(np.copy, before)
         put(before, places, {name: centre[name] for name in before})
         put(found, places, take(again, held))
-    return problem, found
+    return Estimated(problem, found, far)
 
 
 def _known(found: Estimate) -> Float[np.ndarray, " bin"]:

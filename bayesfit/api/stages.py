@@ -164,13 +164,13 @@ def _fitted_each(before: Outcome, report: Report) -> Outcome:
     scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
     starts.start_compiling(posterior, bins, shapes)
     problem, points = photon_fit.point_estimates(problem, keys, report, stop)
-    problem, estimates = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
+    estimated = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
+    problem, potential = estimated.problem, estimated.estimates.mode_potential
     if not stop.asked:
-        check_density(estimates.mode_potential, problem)
-    targets = BinTargets(posterior, problem.bins, keys, before.labels)
-    draws = scheduler.sample_bins(targets, estimates, before.schedule, report, stop)
-    found = replace(before, problem=problem, points=points, draws=draws, lowest_potential=estimates.mode_potential)
-    return photon_draws.with_theory_at_draws(found, estimates, report, stop)
+        check_density(potential, problem)
+    found = replace(before, problem=problem, points=points, lowest_potential=potential)
+    found = replace(found, draws=photon_draws.with_errors_kept(found, estimated, report, stop))
+    return photon_draws.with_theory_at_draws(found, estimated, report, stop)
 
 
 def estimate_each(before: Outcome) -> Outcome:

@@ -3,7 +3,8 @@ verdicts are based."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import jax
@@ -81,6 +82,18 @@ class Draws:
         """The record of `bins` bins before anything is drawn."""
         done, thin, adaptations, depth = np.zeros((4, bins), int)
         return cls({}, {}, done, thin, adaptations, depth, np.full((bins, 3), np.nan))
+
+    @classmethod
+    def to_be_made(cls, names: Iterable[str], shape: tuple[int, int, int]) -> Draws:
+        """The record with room for draws of these parameters, none of which is made: (bin, chain, draw)."""
+        values = {name: np.full(shape, np.nan) for name in names}
+        stats = {name: np.full(shape, not_made) for name, not_made in STATS.items()}
+        return replace(cls.none_of(shape[0]), values=values, stats=stats)
+
+    def all_made(self) -> Draws:
+        """These draws, as all of one transition each."""
+        one = np.ones_like(self.done)
+        return replace(self, done=self.stats["potential"].shape[2] * one, thin=one, adaptations=one, tree_depth=one)
 
     def of_bins(self, places: Int[np.ndarray, " chosen"]) -> Draws:
         """The draws of the bins at these places alone."""

@@ -30,6 +30,8 @@ Keys = UInt32[np.ndarray, "bin 2"]
 SURVEYED = 8  # draws, of which the farthest tells whether theory's errors differ
 AWAY = 2.0  # factor by which they are moved away from the mean
 NOTICEABLE = 2.0  # difference of the log likelihood
+LOOKED_AT = 16  # draws, by which it is told whether errors are far off
+FAR_OFF = 1.5  # sd of the difference with errors kept, above which too few draws would be chosen
 POINTS = 24  # that are weighted
 LEAST_POINTS = 4.0  # effective number of weighted points
 LEAST_ESS = 10.0  # of the importance sample, below which nothing is known of the posterior
@@ -102,6 +104,15 @@ def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.
         own = problem.of_bins(places)
         differ[places] = ~(np.abs(_change(own, values_at(own, farthest[places]))) < NOTICEABLE)
     return differ
+
+
+def far_off(problem: Problem, found: Estimate) -> Bool[np.ndarray, " bin"]:
+    """The bins whose likelihood differs so much by theory's errors that few draws with errors kept would be those with
+    errors of their own, at draws of a posterior that is known."""
+    z = np.stack([_z(found, u) for u in np.moveaxis(_draws(found, LOOKED_AT), 1, 0)], axis=1)
+    all_draws = problem.of_bins(np.repeat(np.arange(len(z)), LOOKED_AT))
+    changes = _change(all_draws, values_at(all_draws, z.reshape(-1, z.shape[-1]))).reshape(-1, LOOKED_AT)
+    return (found.importance_ess >= LEAST_ESS) & (np.std(changes, axis=1) > FAR_OFF)
 
 
 def _change(problem: Problem, values: Values) -> Float[np.ndarray, " bin"]:

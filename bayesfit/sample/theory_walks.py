@@ -70,8 +70,10 @@ class Aimed(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """How far a table was off where walkers are before it was made again, and their R-hat to where they were before."""
+    """What walkers are at, how far the table was off there before it was made again, and their R-hat to where they were
+    before."""
 
+    values: dict[str, OfWalkers]
     off: float
     rhat: float
 
@@ -130,13 +132,12 @@ class Walk:
     def settle(self) -> Settled:
         """Go on, each time for twice as long, until walkers stay where they are and the table is right there; it is
         made again each time."""
-        names, before, settled = (*self.posterior.names, *self.posterior.marginal), None, Settled(np.inf, np.inf)
+        names, before = (*self.posterior.names, *self.posterior.marginal), None
         for number in range(DOUBLED + 1):
             values = self.on(BURNED * 2**number)
-            off = self.make_table(values)
             now = np.stack([values[name].ravel() for name in names])
-            if before is not None:
-                settled = Settled(off, float(_convergence.worst(np.stack([before, now], axis=1))[0]))
+            apart = np.inf if before is None else float(_convergence.worst(np.stack([before, now], axis=1))[0])
+            settled = Settled(values, self.make_table(values), apart)
             if settled.off <= WELL and settled.rhat <= STEADY:
                 break
             before = now
@@ -179,16 +180,16 @@ def walked_draws(walk: Walk, draws: Draws, least: float) -> Sampled:
         return Sampled(draws, np.inf)
     walk.start(len(next(iter(draws.values.values()))[0]))
     settled = walk.settle()
-    found = _sampled(walk, draws, least)
+    found = _sampled(walk, settled.values, draws, least)
     found.draws.convergence[0, 0] = max(found.draws.convergence[0, 0], settled.rhat)
     return found._replace(off=settled.off)
 
 
-def _sampled(walk: Walk, draws: Draws, least: float) -> Sampled:
-    """Draws of walkers where they are. Where the effective number of draws is too small, walkers walk on, by a mixture
-    that is fitted again, and every other draw is kept."""
+def _sampled(walk: Walk, values: dict[str, OfWalkers], draws: Draws, least: float) -> Sampled:
+    """Draws of walkers where they are, which begin with these values. Where the effective number of draws is too small,
+    walkers walk on, by a mixture that is fitted again, and every other draw is kept."""
     count = next(iter(draws.values.values())).shape[2]
-    stretch, snapshots = STRETCH, [walk.on(STRETCH) for _ in range(-(-count // walk.count))]
+    stretch, snapshots = STRETCH, [values, *(walk.on(STRETCH) for _ in range(-(-count // walk.count) - 1))]
     found = _seen(walk, draws, snapshots)
     for _ in range(LONGER):
         if found.mixes(least):

@@ -20,7 +20,7 @@ from bayesfit.sample.mixture import Mixture
 
 WHOLE = 10  # every so many steps are whole differences, from one mode to another
 SPREAD = 1e-4  # of a step about its difference, in standard deviations
-AT_ONCE = 16  # densities: more do not stay in the processor's nearest memory
+AT_ONCE = 75  # densities, of which the numbers of walkers are multiples
 LENGTH = 2.38  # of a step, times the difference over the root of twice the dimension
 
 Density = Callable[[Float[Array, " param"]], Float[Array, ""]]
