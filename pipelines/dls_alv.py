@@ -23,7 +23,9 @@ Range       A detector counts no second photon within its dead time of some 20 t
             the other; it is read from its first delay.
 Averages    The instrument also writes the average of its runs, NAME_averaged.ASC, without a block "Count Rate". Such a
             file is left out if a run of the same series is given with it.
-Amplitudes  Light scattering on a single mode sees contrasts up to 1, on a baseline of 0 since the file holds g2 - 1.
+Amplitudes  The file holds g2 - 1, which is read as g2, since that is a number of photon pairs over the expected one.
+            Light scattering on a single mode sees contrasts up to 1.
+Photons     Count rates and duration say how many pairs are behind each point (`_alv_counts.py`).
 """
 
 import re
@@ -36,6 +38,7 @@ import xarray as xr
 
 from bayesfit import InputError, Pipeline, curves
 from bayesfit.api.hydrodynamics import hydrodynamic_radius
+from bayesfit.pipelines._alv_counts import counting_of
 from bayesfit.pipelines._alv_mode import Column, averaged, columns_of
 from bayesfit.pipelines._alv_text import BOM, NUMBER, Header, as_number, block_of, header_of, lines_of
 from bayesfit.pipelines._quantities import relaxation
@@ -80,18 +83,21 @@ def read(path: Path, *, tau_min: Any = None) -> xr.Dataset:
     g2, g2_err = averaged(columns, table[:, 1 + used].T, errors)
     first = [column.places[0] for column in columns]
     attrs = {**_quantities(header, path), "angle_units": "degree"}
+    tau, average = table[:, 0] * 1e-3, _is_average(path.read_bytes())
+    counting, uncounted = counting_of(dict(header), columns, float(np.min(np.diff(np.sort(tau), prepend=0.0))), average)
     data = curves(
-        table[:, 0] * 1e-3,
-        g2,
+        tau,
+        1.0 + g2,
         g2_err,
         q=4 * np.pi * attrs["refractive_index"] / attrs["wavelength"] * np.sin(np.radians(angles[first]) / 2),
         tau_min=[FIRST_DELAY * column.of_one_detector for column in columns] if tau_min is None else tau_min,
         file=str(path),
         contrast_prior="TruncatedNormal(0.5, 0.5, low=0)",
-        baseline_prior="Normal(0, 0.05)",
+        baseline_prior="Normal(1, 0.05)",
+        **counting,
         attrs=attrs | _understood(columns, used, table.shape[1] - 1, errors is not None),
     )
-    notes = [data.attrs["notes"], "the instrument's average of its runs" * _is_average(path.read_bytes())]
+    notes = [data.attrs["notes"], "the instrument's average of its runs" * average, uncounted]
     notes += _notes(columns, dict(header).get("mode", ""), data, tau_min is None)
     return data.assign_attrs(notes="; ".join(filter(None, notes))).assign_coords(
         angle=("q_bin", angles[first], {"units": "degree"}),

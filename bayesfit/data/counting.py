@@ -5,8 +5,11 @@ A point of g2 is the number n of photon pairs seen at a delay over the number E 
     E = repeats * pixels * frames * counts^2 * frames_summed * (1 - lag / frames),
 
 with counts the mean photons per pixel and frame. Where the pairs of frames at a delay are others than those of a whole
-series, as in a slice of its ages, their number `frame_pairs` stands for frames * (1 - lag / frames). Where E is below
-one most points are zeros, and a zero is data: it is seen with probability exp(-E g2).
+series, as in a slice of its ages, their number `frame_pairs` stands for frames * (1 - lag / frames). Where the light of
+a pixel falls on several detectors, and g2 is the mean of the cross-correlations of each with each other one, counts are
+those of all of them, and pairs within one detector do not count: E is less by a factor of 1 - 1 / detectors.
+
+Where E is below one most points are zeros, and a zero is data: it is seen with probability exp(-E g2).
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ from bayesfit.compute.errors import InputError
 PER_BIN = {"counts": "mean photons per pixel and frame", "pixels": "pixels of the bin"}
 REPEATS, SERIES = "repeats_averaged", "series of frames that were averaged"
 PER_DELAY = {"frames_summed": "frames summed at this delay", "frame_pairs": "pairs of frames at this delay"}
-OF_SERIES = ("frames", "frame_time", REPEATS)
+DETECTORS = "detectors"
+OF_SERIES = ("frames", "frame_time", DETECTORS, REPEATS)
 NEEDED = (*PER_BIN, "frames")
 OF_BINS = (*PER_BIN, "repeats")
 NEARLY = 1e-3  # how far delays in frames may be from whole numbers, relative
@@ -37,7 +41,8 @@ RARE = 0.5  # expected pairs below which a point tells whether pairs are whole n
 class Counting:
     """What was counted in every bin, arrays (q_bin,): mean photons per pixel and frame `counts`, `pixels`, and the
     number `repeats` of series of frames that were averaged; and what all bins have in common: frames, `frame_time` in
-    s, the delays `lags` in frames, and how many frames are `summed` at each."""
+    s, the delays `lags` in frames, how many frames are `summed` at each, and the number of `detectors` that are
+    correlated with each other."""
 
     counts: Float[np.ndarray, " q_bin"]
     pixels: Float[np.ndarray, " q_bin"]
@@ -47,6 +52,7 @@ class Counting:
     lags: Float[np.ndarray, " tau"]
     summed: Float[np.ndarray, " tau"]
     stated_pairs: Float[np.ndarray, " tau"] | None = None
+    detectors: float = 1.0
 
     @classmethod
     def of(cls, data: xr.Dataset) -> Counting:
@@ -61,6 +67,7 @@ class Counting:
             lags,
             _frames_summed(data, lags),
             data.frame_pairs.values.astype(float) if "frame_pairs" in data else None,
+            float(data.attrs.get(DETECTORS, 1.0)),
         )
 
     def of_bins(self, places: Int[np.ndarray, " bin"]) -> Counting:
@@ -69,7 +76,7 @@ class Counting:
 
     def fits(self, other: Counting) -> bool:
         """Whether all is equal but what differs from bin to bin."""
-        own, others = ((c.frames, c.frame_time, *c.lags, *c.summed, *c.frame_pairs) for c in (self, other))
+        own, others = ((c.frames, c.frame_time, c.detectors, *c.lags, *c.summed, *c.frame_pairs) for c in (self, other))
         return own == others
 
     def and_(self, others: Sequence[Counting]) -> Counting:
@@ -92,7 +99,8 @@ class Counting:
     @property
     def pairs(self) -> Float[np.ndarray, "q_bin tau"]:
         """E of every point; 0 at delays that are not positive or as long as the series."""
-        number = self.repeats * self.pixels * self.frames * self.counts**2
+        of_others = 1.0 if self.detectors == 1.0 else 1.0 - 1.0 / self.detectors
+        number = of_others * self.repeats * self.pixels * self.frames * self.counts**2
         return number[:, None] * self.summed * self._share
 
 
@@ -198,6 +206,8 @@ def with_numbers(data: xr.Dataset, numbers: Mapping[str, Any]) -> xr.Dataset:
             continue
         dim = "q_bin" if name in PER_BIN else "tau" if name in PER_DELAY else ""
         array = _positive(given, data.sizes[dim] if dim else 1, name, file)
+        if name == DETECTORS and array[0] % 1:
+            raise InputError(f"got {array[0]:g}", file=file, field=name, remedy="Expected a whole number")
         words = {"units": "1", "long_name": {**PER_BIN, **PER_DELAY}.get(name)}
         data = data.assign({name: (dim, array, words)}) if dim else data.assign_attrs({name: float(array[0])})
     return data

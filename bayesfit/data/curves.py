@@ -57,6 +57,7 @@ def curves(
     frames_summed: Any = None,
     frame_pairs: Any = None,
     repeats: Any = None,
+    detectors: Any = None,
     q_err: Any = None,
     g2_cov: Any = None,
     cov_samples: Any = None,
@@ -83,6 +84,8 @@ def curves(
             of frames at each delay (tau,); by default frames less the delay, as in a whole series.
         repeats: how many series the values are an average of; 1 by default. The time of a frame is the smallest spacing
             of the delays, or `attrs["frame_time"]` in s.
+        detectors: 1 by default; else how many share the light of a pixel, evenly, where the values are the mean of the
+            cross-correlations of each with each other one; `counts` are those of all of them.
         q_err: standard errors of `q` (q_bin,), all q being off together, for `bayesfit.law(..., q="uncertain")`.
         g2_cov: covariance of g2 between delays (q_bin, tau, tau), for noise "covariance"; NaN for a bin without. By
             default `g2_err` is the root of its diagonal.
@@ -105,16 +108,15 @@ def curves(
         {'q_bin': 1, 'tau': 20}
     """
     notes, bins = list[str](), {"q": q, "phi": phi} | ({"q_err": q_err} if q_err is not None else {})
-    g2_err = error_of(g2_cov) if g2_err is None and g2_cov is not None else g2_err
-    points = _points(tau, g2, g2_err, file, notes)
+    points = _points(tau, g2, error_of(g2_cov) if g2_err is None and g2_cov is not None else g2_err, file, notes)
     data, order = _sorted(*points, delays, file)
     data = data.assign_coords({n: _per_bin(given, data.sizes["q_bin"], n, file) for n, given in bins.items()})
     priors = contrast_prior, baseline_prior or BASELINE_PRIOR.format(reference=baseline_reference)
-    said = _attributes(pipeline, file, delays, g2_err is not None, priors)
+    said = _attributes(pipeline, file, delays, not (g2_err is None and g2_cov is None), priors)
     data = data.assign_attrs({**said, "notes": "; ".join(notes), **(attrs or {})})
     own = {"frames_summed": _in_order(frames_summed, order), "frame_pairs": _in_order(frame_pairs, order)}
-    data = with_numbers(data, {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats} | own)
-    data = with_covariance(data, g2_cov, cov_samples, order)
+    own |= {"counts": counts, "pixels": pixels, "frames": frames, "repeats_averaged": repeats, "detectors": detectors}
+    data = with_covariance(with_numbers(data, own), g2_cov, cov_samples, order)
     check_left(_any_left(data), *points[1:], file)
     return within(data, skip_first, tau_min, tau_max)
 

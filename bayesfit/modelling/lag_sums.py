@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # a slow import, which a fit without counted photons does not
     from scipy.sparse import csr_array
 
 GRID = 90  # points of a table
+OF_DECADE = 50, 14, 4, 3  # more of points, nodes, coarse lags and few nodes, for each decade of frames beyond USUAL
+USUAL = 10**4.5  # frames
 FINEST = 0.05  # lag in frames, the first point after 0
 EVERY, NODES = 16, 24  # frames of which each is a node of a sum, and nodes beyond
 SHORTEST = 1e-4  # part of an interval, below which there is one node
@@ -28,9 +30,26 @@ Table = Float[np.ndarray, "point bin"]
 Weights = Float[np.ndarray, "*any"]
 
 
+class Sizes(NamedTuple):
+    """How many points a table has, how many nodes a sum has beyond the first frames, how many lags a coarse table has,
+    and how many nodes what is a small part."""
+
+    grid: int
+    nodes: int
+    coarse: int
+    few: int
+
+
+def sizes_for(frames: float) -> Sizes:
+    """The sizes for series of this many frames: more for long ones, whose lags span more decades."""
+    beyond = max(np.log10(frames / USUAL), 0.0)
+    usual = GRID, NODES, COARSE, FEW
+    return Sizes(*(own + round(more * beyond) for own, more in zip(usual, OF_DECADE, strict=True)))
+
+
 def lag_grid(frames: float) -> Float[np.ndarray, " point"]:
     """Lags in frames, of which the first is 0, and the last so long that every correlation has vanished."""
-    return np.concatenate([[0.0], np.geomspace(FINEST, 4.0 * frames, GRID)])
+    return np.concatenate([[0.0], np.geomspace(FINEST, 4.0 * frames, sizes_for(frames).grid)])
 
 
 def extended(values: Float[np.ndarray, "point bin"]) -> Table:
@@ -70,12 +89,12 @@ class LagSums:
     def __init__(self, frames: float) -> None:
         self.frames = frames
         self.grid = lag_grid(frames)
-        x, weights = _shifts(frames)
+        x, weights = _shifts(frames, sizes_for(frames).nodes)
         self._all = 2.0 * (weights * self._counted(x)) @ places_of(self.grid, x).matrix
         lag = self.grid[_some(self.grid)][:, None]
         self._between = _cubic(self.grid)
         outside = 2.0 * weights * self._counted(x + 0.5 * lag)  # shifts beyond 0 and -lag, by symmetry
-        part, part_weights = _fractions(NODES)
+        part, part_weights = _fractions(sizes_for(frames).nodes)
         between = 2.0 * lag * part_weights * self._counted(lag * (0.5 - part))
         first = np.concatenate([np.broadcast_to(x, outside.shape), lag * part], axis=1)
         second = np.concatenate([x + lag, lag * (1.0 - part)], axis=1)
@@ -106,15 +125,16 @@ class LagSums:
         """sum_s f(s) f(s - j) f(s + k - j) f(s + k) for all pairs of lags j, k, from a coarse table of them. Longer
         lags than frames, which a slice of ages has, count as the longest: the sum is a small part there."""
         factors, weights, (row, column) = _cycles(self.frames)
+        size = sizes_for(self.frames).coarse
         product = at(table, factors[0])
         for factor in factors[1:]:
             product *= at(table, factor)
         product *= weights
-        coarse = np.empty((COARSE, COARSE, table.shape[1]))
+        coarse = np.empty((size, size, table.shape[1]))
         coarse[row, column] = coarse[column, row] = product.sum(axis=1)
         places = places_of(np.log(_coarse_lags(self.frames)), np.log(np.clip(lags, 1.0, self.frames)))
-        rows = at(extended(coarse.reshape(COARSE, -1)), places).reshape(lags.size, COARSE, -1)
-        columns = at(extended(rows.swapaxes(0, 1).reshape(COARSE, -1)), places)
+        rows = at(extended(coarse.reshape(size, -1)), places).reshape(lags.size, size, -1)
+        columns = at(extended(rows.swapaxes(0, 1).reshape(size, -1)), places)
         return columns.reshape(lags.size, lags.size, -1).swapaxes(0, 1)
 
 
@@ -129,7 +149,7 @@ def _averages(frames: float, window: float) -> csr_array:
     """The matrix that takes a table to its averages over a triangle about every lag of the grid."""
     from scipy.sparse import eye_array, kron
 
-    grid, (x, weights) = lag_grid(frames), np.polynomial.legendre.leggauss(FEW)
+    grid, (x, weights) = lag_grid(frames), np.polynomial.legendre.leggauss(sizes_for(frames).few)
     x, triangle = 0.5 * (1.0 + x), 0.25 * weights * (1.0 - x)
     later, earlier = (places_of(grid, grid[:, None] + sign * window * x).matrix for sign in (1.0, -1.0))
     return (kron(eye_array(grid.size), triangle[None]) @ (later + earlier)).tocsr()
@@ -151,7 +171,7 @@ def _cubic(grid: Float[np.ndarray, " point"]) -> Float[np.ndarray, "point some"]
 
 
 def _coarse_lags(frames: float) -> Float[np.ndarray, " coarse"]:
-    return np.geomspace(1.0, frames, COARSE)
+    return np.geomspace(1.0, frames, sizes_for(frames).coarse)
 
 
 @lru_cache(maxsize=8)
@@ -160,12 +180,12 @@ def _cycles(frames: float) -> tuple[list[Places], Weights, tuple[np.ndarray, np.
 
     The nodes are denser at the four shifts where a factor has its kink. They lie on one side of the middle of these,
     since the sum is the same on either."""
-    row, column = np.triu_indices(COARSE)
+    row, column = np.triu_indices(sizes_for(frames).coarse)
     lags = _coarse_lags(frames)
     j, k = lags[row], lags[column]
     kinks = np.sort(np.stack([-k, np.zeros(j.size), j - k, j]), axis=0)
-    x, x_weights = _shifts(frames, FEW)
-    part, part_weights = _fractions(FEW)
+    x, x_weights = _shifts(frames, sizes_for(frames).few)
+    part, part_weights = _fractions(sizes_for(frames).few)
     first, second, third, _ = kinks[..., None]
     shifts = [first - x, first + (second - first) * part, second - (second - first) * part]
     shifts.append(second + (third - second) * part)
@@ -177,7 +197,7 @@ def _cycles(frames: float) -> tuple[list[Places], Weights, tuple[np.ndarray, np.
     return factors, np.concatenate(weights, axis=1)[..., None], (row, column)
 
 
-def _shifts(frames: float, nodes: int = NODES) -> tuple[np.ndarray, np.ndarray]:
+def _shifts(frames: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Shifts from 0 on, every frame at first, and their weights in a sum over all frames in which a shift of 0 counts
     half."""
     first = np.ones(EVERY + 1)

@@ -12,6 +12,7 @@ from bayesfit.modelling.neighbour_whitening import BAND, neighbour_weights, whit
 
 RARE = 10.0  # pairs: where fewer are expected, there is no dispersion
 GROUPS = 8  # of points of nearly the same dispersion
+UNKNOWN = 1e-4  # part of the variance by theory that is taken to be of each delay alone: quadrature is no better
 NEARLY = 0.02  # variance below zero that makes no difference beside the 1 of counted pairs
 
 # The columns: E; diagonal of R; log probability of the pairs seen where as many are expected, per unit of
@@ -105,7 +106,8 @@ def residual_correlation(mean: OfPoints, covariance: Matrices, pairs: OfPoints) 
     """R of bins, from theory's mean of g2 and its covariance without the counting of pairs."""
     size = np.sqrt(pairs / mean)  # 0 where no pair is expected
     scaled = covariance * size[:, :, None] * size[:, None, :]
-    return np.eye(pairs.shape[1]) + np.stack([_positive(matrix) for matrix in scaled])
+    found = np.eye(pairs.shape[1]) + np.stack([_positive(matrix) for matrix in scaled])
+    return found + UNKNOWN * np.eye(pairs.shape[1]) * np.diagonal(scaled, axis1=1, axis2=2)[:, None]
 
 
 def _positive(matrix: Float[np.ndarray, "tau tau"]) -> Float[np.ndarray, "tau tau"]:

@@ -86,13 +86,13 @@ def test_real_files(real):
 def test_the_numbers_of_one_real_file(real):
     data = bayesfit.read(real[0])
     np.testing.assert_allclose(data.tau[[0, -1]], [2.5e-8, 3.14573], rtol=1e-12)
-    np.testing.assert_allclose(data.g2[0, [0, -1]], [(0.893007 + 0.895137) / 2, -(1.40133e-2 + 1.41288e-2) / 2])
+    np.testing.assert_allclose(data.g2[0, [0, -1]] - 1, [(0.893007 + 0.895137) / 2, -(1.40133e-2 + 1.41288e-2) / 2])
     np.testing.assert_allclose(data.g2_err[0, [0, -1]], [4.42973e-2, 7.36033e-3], rtol=1e-12)
     expected = {"temperature": 297.91353, "viscosity": 0.89489e-3, "refractive_index": 1.332, "wavelength": 6328.0}
     assert {name: data.attrs[name] for name in expected} == pytest.approx(expected)
     assert {name: data.attrs[f"{name}_units"] for name in expected} == {k: u for k, (_, u) in QUANTITIES.items()}
     assert (data.attrs["date"], data.attrs["time"]) == ("08.06.2022", "14:18:52")
-    assert data.attrs["baseline_prior"] == "Normal(0, 0.05)"
+    assert data.attrs["baseline_prior"] == "Normal(1, 0.05)"
 
 
 def test_a_real_file_cut_anywhere_is_refused_or_says_that_errors_are_missing(real, tmp_path):
@@ -119,7 +119,7 @@ def test_one_channel_in_use(read):
     data = read(alv(columns=np.stack([0 * DECAY, DECAY, 0 * DECAY, 0 * DECAY]), errors=0.01 + 0 * DECAY[None]))
     assert dict(data.sizes) == {"q_bin": 1, "tau": 6}
     assert data.channel.values.tolist() == [1]
-    np.testing.assert_allclose(data.g2[0], DECAY, rtol=1e-5)
+    np.testing.assert_allclose(data.g2[0] - 1, DECAY, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(data.tau, LAGS * 1e-3)
     np.testing.assert_allclose(data.q, q_of(90.0))
     assert {name: (pytest.approx(data.attrs[name]), data.attrs[f"{name}_units"]) for name in QUANTITIES} == QUANTITIES
@@ -157,7 +157,7 @@ def test_eight_angles(read, dead):
     np.testing.assert_array_equal(data.angle, angles[alive])
     np.testing.assert_allclose(data.q, q_of(angles[alive]))
     np.testing.assert_array_equal(data.channel, alive)
-    np.testing.assert_allclose(data.g2[:, 0], columns[alive, 0], rtol=1e-5)
+    np.testing.assert_allclose(data.g2[:, 0] - 1, columns[alive, 0], rtol=1e-5)
 
 
 def test_angles_in_one_line(read):
@@ -209,7 +209,7 @@ def test_the_mode_says_which_columns_are_of_one_light(read, mode):
     assert data.correlation.values.tolist() == list(bins)
     assert data.channel.values.tolist() == [own[0] for own in bins.values()]
     for place, own in enumerate(bins.values()):
-        np.testing.assert_allclose(data.g2[place], columns[own].mean(axis=0), rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(data.g2[place] - 1, columns[own].mean(axis=0), rtol=1e-5, atol=1e-9)
         np.testing.assert_allclose(data.g2_err[place], np.sqrt((errors[own] ** 2).mean(axis=0)), rtol=1e-5)
     late = [2e-6 if words.startswith("auto") else 0.0 for words in bins]
     np.testing.assert_array_equal(data.valid, np.array(late)[:, None] <= LAGS * 1e-3)
@@ -233,7 +233,7 @@ def test_columns_of_one_light_with_a_missing_value_are_averaged_over_the_other(r
     data = read(text)
     expected = columns.mean(axis=0)
     expected[2] = columns[1, 2]
-    np.testing.assert_allclose(data.g2[0], expected, rtol=1e-5)
+    np.testing.assert_allclose(data.g2[0] - 1, expected, rtol=1e-5, atol=1e-9)
     assert data.valid.values.all()
 
 
@@ -278,14 +278,14 @@ def test_of_several_runs_the_average_is_read(read, titles):
     columns = np.stack([DECAY * (1.0 if "Average" in title else 0.9) for title in titles])
     data = read(alv(first="ALV-5000/E-WIN Data", columns=columns, title="Correlation (Multi, Averaged)", titles=titles))
     assert data.sizes["q_bin"] == 1
-    np.testing.assert_allclose(data.g2[0], DECAY, rtol=1e-5)
+    np.testing.assert_allclose(data.g2[0] - 1, DECAY, rtol=1e-5, atol=1e-9)
 
 
 def test_of_several_runs_of_two_channels_both_averages_are_read(read):
     titles = ["Average(0)", "Run  1", "Run  2", "Average(1)", " 1,   0.000", " 2,   0.000"]
     columns = np.stack([DECAY * k for k in (1.0, 0.9, 1.1, 0.5, 0.4, 0.6)])
     data = read(alv(columns=columns, title="Correlation (Multi, Averaged)", titles=titles))
-    np.testing.assert_allclose(data.g2[:, 0], DECAY[0] * np.array([1.0, 0.5]), rtol=1e-5)
+    np.testing.assert_allclose(data.g2[:, 0] - 1, DECAY[0] * np.array([1.0, 0.5]), rtol=1e-5)
 
 
 def _decimal_commas(text):

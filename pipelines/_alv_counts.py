@@ -1,0 +1,67 @@
+"""What an ALV file says of its photons: mean count rates of the detectors, and how long they were counted.
+
+A frame is the shortest delay, and the whole scattering volume that a detector sees is one pixel. Of an autocorrelation,
+photons per frame are those of its detector. Of both orders of a cross-correlation, averaged, they are those of both
+detectors, of which only the pairs count whose photons are in different ones; where one detector counts more than the
+other, twice the root of the product of their rates gives the number of these pairs. One order alone does not hold all
+of these pairs, and instruments' averages do not say what was averaged.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bayesfit.pipelines._alv_mode import Column
+from bayesfit.pipelines._alv_text import NUMBER, as_number
+
+CANNOT = "photon pairs cannot be counted"
+RATE, KILO = "meancr{} [khz]", 1e3
+DURATIONS = {"floatdur [ms]": 1e-3, "duration [s]": 1.0}
+
+
+class Light(NamedTuple):
+    """The photons behind one bin, per s, and the number of detectors that were correlated with each other."""
+
+    rate: float
+    detectors: int
+
+
+def counting_of(
+    header: Mapping[str, str], columns: Sequence[Column], shortest: float, average: bool
+) -> tuple[dict[str, Any], str]:
+    """The numbers of counting, as `bayesfit.curves` takes them, of the bins that these columns make, with the shortest
+    delay [s] as time of a frame; or nothing, and a note on why."""
+    if average or header.get("runs", "1") != "1":
+        return {}, f"{CANNOT}: the curve is an average of several runs"
+    lights = [_light_of(column, header) for column in columns]
+    if not (known := [light for light in lights if light is not None]) or len(known) < len(lights):
+        return {}, f"{CANNOT}: the file does not state the count rates of what is correlated"
+    if len({light.detectors for light in known}) > 1:
+        return {}, f"{CANNOT}: the file holds autocorrelations and cross-correlations"
+    seconds = next((found for key, unit in DURATIONS.items() if (found := unit * _number(header, key)) > 0), 0.0)
+    if not seconds > shortest > 0:
+        return {}, f"{CANNOT}: the file does not state how long it was counted"
+    counts = np.array([light.rate for light in known]) * shortest
+    return {"counts": counts, "pixels": 1, "frames": seconds / shortest, "detectors": known[0].detectors}, ""
+
+
+def _light_of(column: Column, header: Mapping[str, str]) -> Light | None:
+    """The light of one bin; None where it is not known, or where not all pairs of its detectors were counted."""
+    names = [curve.detectors for curve in column.curves]
+    if column.of_one_detector:
+        rates = [_number(header, RATE.format(one)) for one in "".join(names).split("+") if one]
+        return Light(sum(rates), 1) if len(names) == 1 and min(rates, default=0.0) > 0 else None
+    one, _, other = names[0].partition("/")
+    product = _number(header, RATE.format(one)) * _number(header, RATE.format(other))
+    return (
+        Light(2.0 * product**0.5, 2)
+        if sorted(names) == sorted([f"{one}/{other}", f"{other}/{one}"]) and product
+        else None
+    )
+
+
+def _number(header: Mapping[str, str], key: str) -> float:
+    """The number in a line of the header [1/s for rates]; 0 where there is none."""
+    match = NUMBER.search(header.get(key, ""))
+    return max(as_number(match[0]), 0.0) * (KILO if key.startswith("meancr") else 1.0) if match else 0.0
