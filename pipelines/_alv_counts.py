@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
+from bayesfit.data.counting import summed_at
 from bayesfit.pipelines._alv_mode import Column
 from bayesfit.pipelines._alv_text import NUMBER, as_number
 
@@ -28,10 +30,10 @@ class Light(NamedTuple):
 
 
 def counting_of(
-    header: Mapping[str, str], columns: Sequence[Column], shortest: float, average: bool
+    header: Mapping[str, str], columns: Sequence[Column], tau: Float[np.ndarray, " tau"], average: bool
 ) -> tuple[dict[str, Any], str]:
-    """The numbers of counting, as `bayesfit.curves` takes them, of the bins that these columns make, with the shortest
-    delay [s] as time of a frame; or nothing, and a note on why."""
+    """The numbers of counting, as `bayesfit.curves` takes them, of the bins that these columns make at delays [s]; or
+    nothing, and a note on why."""
     if average or header.get("runs", "1") != "1":
         return {}, f"{CANNOT}: the curve is an average of several runs"
     lights = [_light_of(column, header) for column in columns]
@@ -40,10 +42,11 @@ def counting_of(
     if len({light.detectors for light in known}) > 1:
         return {}, f"{CANNOT}: the file holds autocorrelations and cross-correlations"
     seconds = next((found for key, unit in DURATIONS.items() if (found := unit * _number(header, key)) > 0), 0.0)
-    if not seconds > shortest > 0:
+    if not (seconds > tau[0] > 0 and np.all(np.diff(tau) > 0)):
         return {}, f"{CANNOT}: the file does not state how long it was counted"
-    counts = np.array([light.rate for light in known]) * shortest
-    return {"counts": counts, "pixels": 1, "frames": seconds / shortest, "detectors": known[0].detectors}, ""
+    counts = np.array([light.rate for light in known]) * tau[0]
+    stated = {"frames": seconds / tau[0], "frames_summed": summed_at(tau / tau[0]), "pixels": 1, "counts": counts}
+    return stated | {"detectors": known[0].detectors}, ""
 
 
 def _light_of(column: Column, header: Mapping[str, str]) -> Light | None:
@@ -54,11 +57,8 @@ def _light_of(column: Column, header: Mapping[str, str]) -> Light | None:
         return Light(sum(rates), 1) if len(names) == 1 and min(rates, default=0.0) > 0 else None
     one, _, other = names[0].partition("/")
     product = _number(header, RATE.format(one)) * _number(header, RATE.format(other))
-    return (
-        Light(2.0 * product**0.5, 2)
-        if sorted(names) == sorted([f"{one}/{other}", f"{other}/{one}"]) and product
-        else None
-    )
+    both = sorted(names) == sorted([f"{one}/{other}", f"{other}/{one}"])
+    return Light(2.0 * product**0.5, 2) if both and product > 0 else None
 
 
 def _number(header: Mapping[str, str], key: str) -> float:

@@ -84,7 +84,8 @@ def read(path: Path, *, tau_min: Any = None) -> xr.Dataset:
     first = [column.places[0] for column in columns]
     attrs = {**_quantities(header, path), "angle_units": "degree"}
     tau, average = table[:, 0] * 1e-3, _is_average(path.read_bytes())
-    counting, uncounted = counting_of(dict(header), columns, float(np.min(np.diff(np.sort(tau), prepend=0.0))), average)
+    counting, uncounted = counting_of(dict(header), columns, tau, average)
+    understood = _understood(columns, used, table.shape[1] - 1, errors is not None)
     data = curves(
         tau,
         1.0 + g2,
@@ -94,8 +95,8 @@ def read(path: Path, *, tau_min: Any = None) -> xr.Dataset:
         file=str(path),
         contrast_prior="TruncatedNormal(0.5, 0.5, low=0)",
         baseline_prior="Normal(1, 0.05)",
+        attrs=attrs | understood | ({"frame_time": float(tau[0])} if counting else {}),
         **counting,
-        attrs=attrs | _understood(columns, used, table.shape[1] - 1, errors is not None),
     )
     notes = [data.attrs["notes"], "the instrument's average of its runs" * average, uncounted]
     notes += _notes(columns, dict(header).get("mode", ""), data, tau_min is None)

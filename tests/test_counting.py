@@ -1,5 +1,6 @@
 """What data say of their own counting, the likelihood of counted pairs, and their covariance from theory."""
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -455,6 +456,47 @@ def test_sums_over_shifts():
         parts = shifts, shifts - lags[a], shifts + lags[b] - lags[a], shifts + lags[b]
         exact = np.sum(np.prod([field(part) for part in parts], axis=0))
         assert found[a, b] == pytest.approx(exact, rel=0.02), (lags[a], lags[b])
+
+
+def test_sums_over_shifts_of_long_series():
+    """Of an exponential decay in hundreds of millions of frames, against integrals; a triangle that the series has does
+    not matter."""
+    rate, frames = 1e-5, 4e8
+    sums, lags = LagSums(frames), np.array([1.0, 3e2, 1e4, 1e5])
+    squared = extended(np.exp(-2 * rate * sums.grid)[:, None])
+    assert sums.total(squared)[0] == pytest.approx(1 / rate, rel=0.01)
+    for power, table in ((1, np.sqrt(squared)), (2, squared)):
+        found = at(sums.convolved(table), places_of(sums.grid, lags))[:, 0]
+        exact = np.exp(-power * rate * lags) * (lags + 1 / (power * rate))
+        np.testing.assert_allclose(found, exact, rtol=0.01)
+    found = sums.crossed(np.sqrt(squared), lags)[..., 0]
+    for a, b in np.ndindex(found.shape):
+        assert found[a, b] == pytest.approx(four_cycle(rate, lags[a], lags[b]), rel=0.02), (lags[a], lags[b])
+
+
+def four_cycle(rate, j, k):
+    """Integral over s of exp(-rate (|s| + |s - j| + |s + k - j| + |s + k|)), piece by piece between its kinks."""
+    kinks = np.sort([0.0, j, j - k, -k])
+    edges = np.concatenate([[kinks[0] - 30 / rate], kinks, [kinks[-1] + 30 / rate]])
+    x, weights = np.polynomial.legendre.leggauss(60)
+    total = 0.0
+    for low, high in itertools.pairwise(edges):
+        s = 0.5 * (low + high) + 0.5 * (high - low) * x
+        total += 0.5 * (high - low) * weights @ np.exp(-rate * np.sum([np.abs(s - kink) for kink in kinks], axis=0))
+    return total
+
+
+def test_pairs_of_several_detectors():
+    """Those of each of three with each other one: two thirds of all pairs of different frames."""
+    numbers = {"counts": 0.3, "pixels": 1, "frames": 1e6, "frames_summed": SUMMED}
+    one, three = (curves(np.ones((1, LAGS.size)), detectors=number, **numbers) for number in (None, 3))
+    np.testing.assert_allclose(pairs_of(three), pairs_of(one) * 6 / 9)
+    with pytest.raises(bayesfit.InputError, match="whole number"):
+        curves(np.ones((1, LAGS.size)), detectors=1.5, **numbers)
+
+
+def pairs_of(data):
+    return counting.Counting.of(data).pairs
 
 
 # ---- several datasets

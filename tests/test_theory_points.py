@@ -6,6 +6,7 @@ from calibration import Setting, simulate
 
 import bayesfit
 from bayesfit.api import photon_draws
+from bayesfit.sample import scheduler
 
 SLOW = [62, 159, 347, 362, 371]  # of the simulations: decays that take as long as the series
 SETTING = Setting("stretched_exponential", "photons")
@@ -33,6 +34,38 @@ def test_a_bin_does_not_depend_on_the_others(slow, result):
     alone = bayesfit.fit(slow.data.isel(q_bin=SLOW[2:3]), **SETTING.options)
     np.testing.assert_array_equal(alone.posterior.rate[..., 0], result.posterior.rate[..., 2])
     np.testing.assert_array_equal(alone.posterior.dispersion[..., 0], result.posterior.dispersion[..., 2])
+
+
+def test_chains_are_run_only_where_their_draws_are_of_use(slow, result, monkeypatch):
+    """Where errors that are kept are far off, walkers alone sample: their draws have no step size."""
+    sample_bins, bins = scheduler.sample_bins, []
+
+    def noted(targets, *rest):
+        bins.append(targets.count)
+        return sample_bins(targets, *rest)
+
+    monkeypatch.setattr(scheduler, "sample_bins", noted)
+    again = bayesfit.fit(slow.data.isel(q_bin=SLOW), **SETTING.options)
+    walked = np.isnan(result.sample_stats.step_size).all(("chain", "draw")).values
+    assert sum(bins) < len(SLOW)
+    assert walked.sum() >= len(SLOW) - sum(bins)
+    assert np.isfinite(again.posterior.rate).all()
+    np.testing.assert_array_equal(again.posterior.rate, result.posterior.rate)
+
+
+def test_bins_that_only_walkers_sample_have_no_draws_after_a_stop(slow, monkeypatch):
+    """What is left is the same as of a bin that the sampler has not begun."""
+    whole = photon_draws.with_theory_at_draws
+
+    def stopped(found, estimated, report, stop):
+        stop.asked = True
+        return whole(found, estimated, report, stop)
+
+    monkeypatch.setattr(photon_draws, "with_theory_at_draws", stopped)
+    found = bayesfit.fit(slow.data.isel(q_bin=SLOW), **SETTING.options)
+    not_begun = np.isnan(found.posterior.rate).all(("chain", "draw")).values
+    assert not_begun.any()
+    assert (found["diagnostics"].thin.values[not_begun] == 0).all()
 
 
 def test_a_stop_between_two_bins_changes_no_bit(slow, tmp_path, monkeypatch):

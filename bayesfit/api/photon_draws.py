@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from bayesfit.api.photon_fit import Estimated
+from bayesfit.api.photon_fit import Estimated, with_bins
 from bayesfit.compute import keys as _keys
 from bayesfit.compute.devices import take
 from bayesfit.compute.hardware import workers
@@ -21,12 +21,16 @@ from bayesfit.compute.workers import in_turn
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.modelling.settings import LEAST_ESS
 from bayesfit.posterior.bin_data import first_of
+from bayesfit.posterior.photon_noise import Cloud, with_theory
+from bayesfit.posterior.prepare import Problem
 from bayesfit.sample import scheduler
 from bayesfit.sample.draws import Arrays, Draws
 from bayesfit.sample.snapshots import of_draws, put_draws
 from bayesfit.sample.target import BinTargets
 from bayesfit.sample.theory_clouds import aimed_at
 from bayesfit.sample.theory_draws import with_own_errors
+from bayesfit.sample.theory_points import POINTS
+from bayesfit.sample.theory_tables import evenly
 from bayesfit.sample.theory_walks import Walk, walked_draws
 
 OF_DRAWS = 2**16  # in keys, beside the rounds of estimates
@@ -60,7 +64,7 @@ def with_theory_at_draws(found: Outcome, estimated: Estimated, report: Report, s
     if found.problem.counting is None:
         return found
     draws, change = found.draws.of_bins(np.arange(found.bins)), np.zeros(found.bins)
-    lowest = found.lowest_potential.copy()
+    lowest, walked = found.lowest_potential.copy(), np.zeros(found.bins, bool)
     places = np.flatnonzero((draws.done > 0) | estimated.far_off)
     change[places] = np.inf
     count = len(workers())
@@ -76,8 +80,24 @@ def with_theory_at_draws(found: Outcome, estimated: Estimated, report: Report, s
         report(Progress("errors", places.size, number))
         put_draws(draws, {**own.draws, "bins": np.array([place])})
         change[place] = own.change
-        lowest[place] = lowest[place] if np.isnan(own.lowest) else own.lowest
-    return replace(found, draws=draws, theory_change=change, lowest_potential=lowest)
+        walked[place] = not np.isnan(own.lowest)
+        lowest[place] = own.lowest if walked[place] else lowest[place]
+    problem = _with_errors_of(draws, found.problem, np.flatnonzero(walked))
+    return replace(found, problem=problem, draws=draws, theory_change=change, lowest_potential=lowest)
+
+
+def _with_errors_of(draws: Draws, problem: Problem, places: Int[np.ndarray, " chosen"]) -> Problem:
+    """The problem with the errors of theory that draws have together, in the bins at these places: what checks and
+    predictions see."""
+    if not places.size:
+        return problem
+    own, flat = problem.of_bins(places), {name: v[places].reshape(places.size, -1) for name, v in draws.values.items()}
+    potential = draws.stats["potential"][places].reshape(places.size, -1)
+    best = np.argmin(potential, axis=1)[:, None]
+    some = {name: value[:, evenly(value.shape[1], POINTS)] for name, value in flat.items()}
+    cloud = Cloud(some, np.full((places.size, POINTS), 1.0 / POINTS))
+    centre = {name: np.take_along_axis(value, best, axis=1)[:, 0] for name, value in flat.items()}
+    return with_bins(problem, places, with_theory(own, centre, cloud))
 
 
 def _until(stop: Stop, places: Int[np.ndarray, " chosen"]) -> Iterator[int]:

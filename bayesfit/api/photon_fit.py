@@ -80,7 +80,7 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
         again = estimated(own, places)
         held = np.flatnonzero(_known(again) >= _known(some))
         places, own, centre, seen = places[held], own.of_bins(held), take(centre, held), take(seen, held)
-        problem, before = _with_bins(problem, places, own), jax.tree.map(np.copy, before)
+        problem, before = with_bins(problem, places, own), jax.tree.map(np.copy, before)
         put(before, places, {name: centre[name] for name in before})
         put(found, places, take(again, held))
     return Estimated(problem, found, far)
@@ -98,10 +98,10 @@ def _refreshed(problem: Problem, before: Values, after: Values) -> tuple[Problem
     if not places.size:
         return problem, places
     own = with_theory(problem.of_bins(places), {name: value[places] for name, value in after.items()})
-    return _with_bins(problem, places, own), places
+    return with_bins(problem, places, own), places
 
 
-def _with_bins(problem: Problem, places: Places, own: Problem) -> Problem:
+def with_bins(problem: Problem, places: Places, own: Problem) -> Problem:
     """The problem with the data of other bins at these places."""
     bins = jax.tree.map(np.copy, problem.bins)
     put(bins, places, own.bins)

@@ -131,10 +131,13 @@ def _lags(data: xr.Dataset) -> Float[np.ndarray, " tau"]:
 
 
 def _frames_summed(data: xr.Dataset, lags: Float[np.ndarray, " tau"]) -> Float[np.ndarray, " tau"]:
-    """How many frames are summed at each delay: as stated, else the distance to the delay before in frames, which is
-    that of a multi-tau correlator, a power of two that never falls."""
-    if "frames_summed" in data:
-        return data.frames_summed.values.astype(float)
+    """How many frames are summed at each delay: as stated, else as the delays say."""
+    return data.frames_summed.values.astype(float) if "frames_summed" in data else summed_at(lags)
+
+
+def summed_at(lags: Float[np.ndarray, " tau"]) -> Float[np.ndarray, " tau"]:
+    """How many frames a multi-tau correlator sums at each of its delays, in frames: the distance to the delay before, a
+    power of two that never falls."""
     spacing = np.diff(lags, prepend=2.0 * lags[0] - lags[1]) if lags.size > 1 else np.ones(lags.size)
     return 2.0 ** np.floor(np.log2(np.maximum(np.maximum.accumulate(spacing), 1.0)) + NEARLY)
 

@@ -12,6 +12,7 @@ from healthy_files import alv
 
 import bayesfit
 from bayesfit import get_pipeline
+from bayesfit.data.counting import Counting
 
 QUANTITIES = {
     "temperature": (298.15, "K"),
@@ -365,3 +366,55 @@ def call(*arguments):
     done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.stdout, done.stderr)
     return done
+
+
+# ---- photons
+
+COUNTED = {"MeanCR0 [kHz]   :": "  100.0", "MeanCR1 [kHz]   :": "  400.0", "FloatDur [ms]   :": "  9961"}
+BOTH = {"Mode            :": '"C-CH0/1+1/0"'}
+
+
+@pytest.mark.parametrize(
+    ("mode", "rate", "detectors"),
+    [("C-CH0/1+1/0", 2 * 200e3, 2), ("SINGLE AUTO CH1", 400e3, 1), ("A-(CH0+1)", 500e3, 1)],
+)
+def test_photons_are_those_of_what_is_correlated(read, mode, rate, detectors):
+    columns = DECAY[None] if detectors == 1 else np.stack([DECAY, DECAY])
+    data = read(alv(columns=columns, **COUNTED, **{"Mode            :": f'"{mode}"'}))
+    assert data.counts.values == pytest.approx([rate * 2.5e-8])
+    assert (data.attrs["frames"], data.attrs["frame_time"]) == pytest.approx((9.961 / 2.5e-8, 2.5e-8))
+    assert (data.pixels.values.tolist(), data.attrs["detectors"]) == ([1.0], detectors)
+    assert data.frames_summed.values.tolist() == [1, 1, 2, 32, 256, 2048]
+    pairs = Counting.of(data).pairs[0, 0]
+    by_hand = 9.961 * 2.5e-8 * (rate**2 if detectors == 1 else 2 * 100e3 * 400e3)
+    assert pairs == pytest.approx(by_hand, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (BOTH | {**COUNTED, "MeanCR1 [kHz]   :": "0.0"}, "count rates"),
+        ({**COUNTED, "Mode            :": '"C-CH0/1"'}, "count rates"),
+        (BOTH | {**COUNTED, "FloatDur [ms]   :": None}, "how long"),
+        (BOTH | {**COUNTED, "Runs :": "3"}, "average of several runs"),
+        ({**COUNTED, "Mode            :": '"A-CH0+1  C-CH0/1+1/0"'}, "autocorrelations and cross-correlations"),
+    ],
+)
+def test_what_is_missing_for_counting_is_said(read, header, why):
+    columns = {"C-CH0/1": 1, "C-CH0/1+1/0": 2}.get(header["Mode            :"].strip('"'), 4)
+    data = read(alv(columns=np.stack([DECAY] * columns), **header))
+    assert "counts" not in data
+    assert f"photon pairs cannot be counted: the {'curve' if 'average' in why else 'file'}" in data.attrs["notes"]
+    assert why in data.attrs["notes"]
+
+
+def test_repeats_scatter_by_what_theory_says(real):
+    """Rates at three angles, three repeats each: their scatter is that of their posteriors, within the 99 % limits of
+    chi-square with 6 degrees of freedom."""
+    total = 0.0
+    for first in (12, 18, 24):
+        files = real[first : first + 3]
+        found = [bayesfit.fit(bayesfit.read(path), "cumulant", noise="photons", seed=1) for path in files]
+        rates = [result.posterior.rate for result in found]
+        total += np.var([float(rate.mean()) for rate in rates], ddof=1) / np.mean([float(rate.var()) for rate in rates])
+    assert 0.68 < 2 * total < 18.5
