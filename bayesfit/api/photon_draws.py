@@ -46,13 +46,15 @@ class OfBin(NamedTuple):
 
 def with_errors_kept(found: Outcome, estimated: Estimated, report: Report, stop: Stop) -> Draws:
     """The sampler's draws of all bins but those in which errors that are kept are far off, which have none."""
-    places = np.flatnonzero(~estimated.far_off)
-    labels = tuple(found.labels[place] for place in places) if found.labels else ()
-    own = found.problem.of_bins(places)
-    targets = BinTargets(own.posterior, own.bins, found.keys[places], labels)
-    draws = Draws.none_of(found.bins) if places.size == found.bins else _to_be_made(found)
+    posterior, estimates = found.problem.posterior, estimated.estimates
+    if not estimated.far_off.any():
+        targets = BinTargets(posterior, found.problem.bins, found.keys, found.labels)
+        return scheduler.sample_bins(targets, estimates, found.schedule, report, stop)
+    places, draws = np.flatnonzero(~estimated.far_off), _to_be_made(found)
     if places.size:
-        made = scheduler.sample_bins(targets, take(estimated.estimates, places), found.schedule, report, stop)
+        labels = tuple(np.array(found.labels)[places].tolist()) if found.labels else ()
+        targets = BinTargets(posterior, take(found.problem.bins, places), found.keys[places], labels)
+        made = scheduler.sample_bins(targets, take(estimates, places), found.schedule, report, stop)
         put_draws(draws, {**of_draws(made, np.arange(places.size)), "bins": places})
     return draws
 
