@@ -38,7 +38,7 @@ def counting_of(
         return {}, f"{CANNOT}: the curve is an average of several runs"
     lights = [_light_of(column, header) for column in columns]
     if not (known := [light for light in lights if light is not None]) or len(known) < len(lights):
-        return {}, f"{CANNOT}: the file does not state the count rates of what is correlated"
+        return {}, f"{CANNOT}: the file lacks count rates of its detectors, or one order of a cross-correlation"
     if len({light.detectors for light in known}) > 1:
         return {}, f"{CANNOT}: the file holds autocorrelations and cross-correlations"
     seconds = next((found for key, unit in DURATIONS.items() if (found := unit * _number(header, key)) > 0), 0.0)
@@ -63,5 +63,5 @@ def _light_of(column: Column, header: Mapping[str, str]) -> Light | None:
 
 def _number(header: Mapping[str, str], key: str) -> float:
     """The number in a line of the header [1/s for rates]; 0 where there is none."""
-    match = NUMBER.search(header.get(key, ""))
+    match = NUMBER.fullmatch(header.get(key, "").strip())
     return max(as_number(match[0]), 0.0) * (KILO if key.startswith("meancr") else 1.0) if match else 0.0

@@ -112,7 +112,7 @@ def _understood(columns: Sequence[Column], used: np.ndarray, count: int, stated:
     averaged = ", averaged, since they are of the same light" if len(columns) < used.size else ""
     empty = [str(place + 1) for place in range(count) if place not in used]
     return {
-        "layout": "ALV, g2 - 1, " + ", ".join(dict.fromkeys(column.words for column in columns)) + averaged,
+        "layout": "ALV, g2 - 1 read as g2, " + ", ".join(dict.fromkeys(column.words for column in columns)) + averaged,
         "tau_unit": "ms",
         "errors_from": "block StandardDeviation" if stated else "",
         "left_out": f"columns {', '.join(empty)}, zero throughout" if empty else "",

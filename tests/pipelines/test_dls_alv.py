@@ -394,6 +394,7 @@ def test_photons_are_those_of_what_is_correlated(read, mode, rate, detectors):
     ("header", "why"),
     [
         (BOTH | {**COUNTED, "MeanCR1 [kHz]   :": "0.0"}, "count rates"),
+        (BOTH | {**COUNTED, "MeanCR0 [kHz]   :": "1.#QNAN"}, "count rates"),
         ({**COUNTED, "Mode            :": '"C-CH0/1"'}, "count rates"),
         (BOTH | {**COUNTED, "FloatDur [ms]   :": None}, "how long"),
         (BOTH | {**COUNTED, "Runs :": "3"}, "average of several runs"),
