@@ -18,7 +18,6 @@ from bayesfit.pipelines._alv_mode import Column
 from bayesfit.pipelines._alv_text import NUMBER, as_number
 
 CANNOT = "photon pairs cannot be counted"
-RATE, KILO = "meancr{} [khz]", 1e3
 DURATIONS = {"floatdur [ms]": 1e-3, "duration [s]": 1.0}
 
 
@@ -53,15 +52,20 @@ def _light_of(column: Column, header: Mapping[str, str]) -> Light | None:
     """The light of one bin; None where it is not known, or where not all pairs of its detectors were counted."""
     names = [curve.detectors for curve in column.curves]
     if column.of_one_detector:
-        rates = [_number(header, RATE.format(one)) for one in "".join(names).split("+") if one]
+        rates = [_rate(header, one) for one in "".join(names).split("+") if one]
         return Light(sum(rates), 1) if len(names) == 1 and min(rates, default=0.0) > 0 else None
     one, _, other = names[0].partition("/")
-    product = _number(header, RATE.format(one)) * _number(header, RATE.format(other))
+    product = _rate(header, one) * _rate(header, other)
     both = sorted(names) == sorted([f"{one}/{other}", f"{other}/{one}"])
     return Light(2.0 * product**0.5, 2) if both and product > 0 else None
 
 
+def _rate(header: Mapping[str, str], detector: str) -> float:
+    """The mean count rate of a detector [1/s]; 0 where there is none."""
+    return 1e3 * _number(header, f"meancr{detector} [khz]")
+
+
 def _number(header: Mapping[str, str], key: str) -> float:
-    """The number in a line of the header [1/s for rates]; 0 where there is none."""
+    """The number in a line of the header; 0 where there is none."""
     match = NUMBER.fullmatch(header.get(key, "").strip())
-    return max(as_number(match[0]), 0.0) * (KILO if key.startswith("meancr") else 1.0) if match else 0.0
+    return max(as_number(match[0]), 0.0) if match else 0.0

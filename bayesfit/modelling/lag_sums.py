@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a slow import, which a fit without counted photons does not
     from scipy.sparse import csr_array
 
 GRID = 90  # points of a table
-OF_DECADE = 50, 14, 4, 3  # more of points, nodes, coarse lags and few nodes, for each decade of frames beyond USUAL
+OF_DECADE = 50, 14, 8, 3  # more of points, nodes, coarse lags and few nodes, for each decade of frames beyond USUAL
 USUAL = 10**4.5  # frames
 FINEST = 0.05  # lag in frames, the first point after 0
 EVERY, NODES = 16, 24  # frames of which each is a node of a sum, and nodes beyond
