@@ -55,16 +55,23 @@ def draw(key: Key[Array, ""], mixture: Mixture) -> Vector:
 def log_density(u: Vector, mixture: Mixture) -> Float[Array, ""]:
     """The log density of the mixture, up to a constant that depends only on the dimension.
 
-    At a distance r from a component, in units of its factor, its density is its peak's times (1 + r^2 / 4)^(-(4 + d) /
-    2).
+    It is written out over the few coordinates, so that every operation is one of all kernels or components.
     """
-    to_kernels = jnp.sum((u[:, None] - mixture.kernels) ** 2, axis=0) / mixture.width**2
-    rest = mixture.inverses * (u - mixture.locations)[:, None, :]
-    to_components = jnp.sum(jnp.sum(rest, axis=2) ** 2, axis=1)
-    x = 1.0 + jnp.concatenate([to_kernels, to_components]) / FREEDOM
-    power = FREEDOM + u.size
-    below_peak = x ** -(power // 2) * (jax.lax.rsqrt(x) if power % 2 else 1.0)
-    return jnp.log(jnp.sum(mixture.peaks * below_peak))
+    places = range(u.size)
+    to_kernels = sum((u[i] - mixture.kernels[i]) ** 2 for i in places) / mixture.width**2
+    apart = [u[j] - mixture.locations[:, j] for j in places]
+    rest = (sum(mixture.inverses[:, i, j] * apart[j] for j in range(i + 1)) for i in places)  # inverses are triangular
+    to_components = sum(each**2 for each in rest)
+    of_kernels, of_components = jnp.split(mixture.peaks, [KERNELS])
+    density = jnp.sum(of_kernels * _below_peak(to_kernels, u.size))
+    return jnp.log(density + jnp.sum(of_components * _below_peak(to_components, u.size)))
+
+
+def _below_peak(squares: Float[Array, " component"], size: int) -> Float[Array, " component"]:
+    """The density over that at the peak: (1 + r^2 / 4)^(-(4 + d) / 2) at a distance r from a component, in units of its
+    factor."""
+    x, power = 1.0 + squares / FREEDOM, FREEDOM + size
+    return x ** -(power // 2) * (jax.lax.rsqrt(x) if power % 2 else 1.0)
 
 
 def accept_or_reject(
