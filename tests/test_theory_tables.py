@@ -102,12 +102,13 @@ def test_a_table_holds_points_of_every_mode():
 
 
 def test_the_likelihood_is_that_with_theory_at_each_draw(points):
-    """The table's ratio, beside that with theory computed at draws that have no part in the table."""
+    """The change by the table, beside that with theory computed at draws that have no part in the table."""
     known, others = (points.of_draws(np.arange(first, CHAINS * DRAWS, 7)) for first in (0, 3))
     table = Table.of(known.coordinates, known.theory())
     exact = others.log_likelihood(others.theory()) - others.log_likelihood()
     assert np.std(exact) > 0.3
-    assert np.std(others.ratio(table) - exact) < 0.1 * np.std(exact)
+    by_table = others.log_likelihood_by(table) - others.log_likelihood()
+    assert np.std(by_table - exact) < 0.1 * np.std(exact)
 
 
 def test_the_ratio_is_that_of_densities_of_g2(points):
@@ -155,7 +156,7 @@ def test_walkers_find_the_posterior_wherever_they_start(sampled):
 
 def test_draws_without_a_likelihood_stay(sampled, monkeypatch):
     problem, draws = sampled
-    monkeypatch.setattr(OwnErrors, "ratio", lambda self, table: np.full(len(self.z), np.nan))
+    monkeypatch.setattr(OwnErrors, "log_likelihood_by", lambda self, table: np.full(len(self.z), np.nan))
     monkeypatch.setattr(OwnErrors, "log_likelihood", lambda self, layouts=None: np.full(len(self.z), np.nan))
     found = with_own_errors(problem, draws, np.random.default_rng(0))
     assert found.off == np.inf

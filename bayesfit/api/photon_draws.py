@@ -30,7 +30,7 @@ from bayesfit.sample.target import BinTargets
 from bayesfit.sample.theory_clouds import aimed_at
 from bayesfit.sample.theory_draws import with_own_errors
 from bayesfit.sample.theory_points import POINTS
-from bayesfit.sample.theory_tables import evenly
+from bayesfit.sample.theory_tables import Made, OwnErrors, evenly
 from bayesfit.sample.theory_walks import Walk, walked_draws
 
 OF_DRAWS = 2**16  # in keys, beside the rounds of estimates
@@ -124,8 +124,9 @@ def _of_bin(found: Outcome, estimated: Estimated, place: int) -> OfBin:
     rng = np.random.default_rng((*found.keys[place], _keys.WITH_THEORY, OF_DRAWS))
     problem, draws = found.problem.of_bins(own), found.draws.of_bins(own)
     jumps = aimed_at(jax.tree.map(lambda array: array[place], estimated.estimates))
-    if estimated.far_off[place]:
-        made = walked_draws(Walk(problem, jumps, rng), draws.all_made(), least)
+    if (survey := estimated.surveys.get(place)) is not None:
+        begun = Made(OwnErrors(problem, survey.values).coordinates, survey.layouts)
+        made = walked_draws(Walk(problem, jumps, rng, begun), draws.all_made(), least)
     else:
         made = with_own_errors(problem, draws, jumps, rng, least)
     return OfBin(of_draws(made.draws, np.array([0])), made.off, made.lowest)

@@ -19,7 +19,15 @@ from bayesfit.sample import least_squares, starts
 from bayesfit.sample.least_squares import PointEstimate
 from bayesfit.sample.starts import Estimate
 from bayesfit.sample.target import BinTargets
-from bayesfit.sample.theory_points import LEAST_ESS, errors_differ, far_off, posterior_points, prior_points, suspect
+from bayesfit.sample.theory_points import (
+    LEAST_ESS,
+    Survey,
+    errors_differ,
+    posterior_points,
+    prior_points,
+    surveyed,
+    suspect,
+)
 
 Keys = UInt32[np.ndarray, "bin 2"]
 Places = Int[np.ndarray, " chosen"]
@@ -41,12 +49,17 @@ def point_estimates(problem: Problem, keys: Keys, report: Report, stop: Stop) ->
 
 
 class Estimated(NamedTuple):
-    """The problem, what the sampler needs of each bin, and in which bins errors that are kept are `far_off`, so that
-    the sampler's draws with these errors are of no use."""
+    """The problem, what the sampler needs of each bin, and by its place the survey of each bin in which errors that are
+    kept are far off, so that the sampler's draws with these errors are of no use."""
 
     problem: Problem
     estimates: Estimate
-    far_off: Bool[np.ndarray, " bin"]
+    surveys: Mapping[int, Survey]
+
+    @property
+    def far_off(self) -> Bool[np.ndarray, " bin"]:
+        """In which bins errors that are kept are far off."""
+        return np.isin(np.arange(len(self.problem.bins.y)), list(self.surveys))
 
 
 def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Stop) -> Estimated:
@@ -58,20 +71,19 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
         targets = BinTargets(problem.posterior, problem.bins, keys[places])
         return starts.estimate_bins(targets, take(points, places), chains, report, stop)
 
-    places, far = np.arange(len(keys)), np.zeros(len(keys), bool)
+    places = np.arange(len(keys))
     found, before, seen = estimated(problem, places), points.solution.values, None
-    for round in range(ROUNDS + 1 if problem.counting is not None else 0):
+    weighted = places[:0]
+    for round in range(ROUNDS if problem.counting is not None else 0):
         if stop.asked or not places.size:
             break
         own, some = problem.of_bins(places), take(found, places)
-        if round == ROUNDS:
-            far[places] = far_off(own, some)
-            break
         lost = suspect(own, some) & (round == 0)
         differ = np.flatnonzero(lost | errors_differ(own, take(before, places), some))
         if not differ.size:
             break
         places, own, some = places[differ], own.of_bins(differ), take(some, differ)
+        weighted = places if round == 0 else weighted
         seen = prior_points(own, keys[places]) if seen is None else take(seen, differ)
         seen = seen.and_(posterior_points(own, some, keys[places], round))
         cloud = seen.cloud
@@ -83,7 +95,16 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
         problem, before = with_bins(problem, places, own), jax.tree.map(np.copy, before)
         put(before, places, {name: centre[name] for name in before})
         put(found, places, take(again, held))
-    return Estimated(problem, found, far)
+    return Estimated(problem, found, {} if stop.asked else _surveys(problem, found, weighted))
+
+
+def _surveys(problem: Problem, found: Estimate, places: Places) -> dict[int, Survey]:
+    """The surveys of those of these bins in which errors that are kept are far off."""
+    if not places.size:
+        return {}
+    all_found = surveyed(problem.of_bins(places), take(found, places))
+    surveys = (jax.tree.map(lambda array, each=each: np.copy(array[each]), all_found) for each in range(places.size))
+    return {int(place): survey for place, survey in zip(places, surveys, strict=True) if survey.far_off}
 
 
 def _known(found: Estimate) -> Float[np.ndarray, " bin"]:

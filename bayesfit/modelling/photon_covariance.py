@@ -59,7 +59,7 @@ def speckle_covariance(
         covariance[j, k] = covariance[k, j] = pairs.covariance(counting.counts)
     products = np.maximum(np.maximum.outer(counting.frame_pairs, counting.frame_pairs), 1.0)[..., None]
     covariance /= products * counting.pixels * counting.repeats
-    return (1.0 + contrast * decay).T, np.moveaxis(covariance, -1, 0)
+    return (1.0 + contrast * decay).T, np.ascontiguousarray(np.moveaxis(covariance, -1, 0))
 
 
 class PairsOfLags(NamedTuple):

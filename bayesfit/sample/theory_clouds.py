@@ -5,19 +5,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 from scipy import special
 
+from bayesfit.posterior.bin_data import Bin
+from bayesfit.posterior.density import Posterior
 from bayesfit.sample.importance_weights import systematic
 from bayesfit.sample.mixture import KERNELS, fit_components, inverses, mixture, outwards
 from bayesfit.sample.starts import BESIDE_FITTED, Estimate
 from bayesfit.sample.theory_points import effective
 from bayesfit.sample.theory_tables import evenly
-from bayesfit.sample.walkers import Jumps
+from bayesfit.sample.walkers import AT_ONCE, Jumps
 
 APART_AT_FIRST = 1e-4  # of the sd: two walkers may start at the same point
-FITTED_TO, STEPS = 1000, 12  # points that a mixture is fitted to, at most, and steps of its fit
+FITTED_TO, STEPS = 600, 12  # points that a mixture is fitted to, at most, and steps of its fit
 
 Rng = np.random.Generator
 
@@ -76,3 +79,16 @@ def aimed_at(estimate: Estimate) -> Jumps:
     """The mixture that is aimed at the posterior of one bin, as estimated."""
     to_u = inverses(estimate.factor[None])[0]
     return Jumps(estimate.location, estimate.factor, to_u, estimate.mixture)
+
+
+def of_mixture(keys: Array, bin: Bin, jumps: Jumps, posterior: Posterior) -> tuple[dict[str, Array], Array, Array]:
+    """Every parameter at draws of a mixture that is aimed at a posterior, logarithms of their weights, and the log
+    likelihood there, of normal noise."""
+    z = jumps.drawn(jax.vmap(jax.random.wrap_key_data)(keys[:, 0]))
+
+    def at(given: tuple[Array, Array]) -> tuple[dict[str, Array], Array, Array]:
+        values, correction = posterior.corrected(given[0], bin, jax.random.wrap_key_data(given[1]))
+        return values, -posterior.potential(given[0], bin), posterior.log_likelihood(values, bin) - correction
+
+    values, log_density, log_likelihood = jax.lax.map(at, (z, keys[:, 1]), batch_size=AT_ONCE)
+    return values, log_density - jumps.log_density(z), log_likelihood

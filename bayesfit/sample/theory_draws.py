@@ -48,9 +48,9 @@ def with_own_errors(problem: Problem, draws: Draws, jumps: Jumps, rng: Rng, leas
         found = walked_draws(Walk(problem, jumps, rng), draws, least)
         return found if found.mixes(least) or draws.convergence[0, 0] <= FAR_APART else kept
     choice = Choice(points, draws, made.and_(Made.at(points.others())))
-    table = choice.made.table()
+    table, kept_at_draws = choice.made.table(), points.log_likelihood()
     for number in range(CHOICES):
-        ratio = points.ratio(table)
+        ratio = points.log_likelihood_by(table) - kept_at_draws
         if not np.isfinite(ratio).any():
             return Sampled(draws, np.inf)
         places, _ = delayed(ratio.reshape(shape), rng)

@@ -102,22 +102,37 @@ def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.
     places = np.flatnonzero(differ)
     if places.size:
         own = problem.of_bins(places)
-        differ[places] = ~(np.abs(_change(own, values_at(own, farthest[places]))) < NOTICEABLE)
+        values = values_at(own, farthest[places])
+        differ[places] = ~(np.abs(_change(own, values, layouts_at(own, values))) < NOTICEABLE)
     return differ
 
 
-def far_off(problem: Problem, found: Estimate) -> Bool[np.ndarray, " bin"]:
-    """The bins whose likelihood differs so much by theory's errors that few draws with errors kept would be those with
-    errors of their own, at draws of a posterior that is known."""
+class Survey(NamedTuple):
+    """Some draws of the posterior of each bin with errors kept: every parameter by name (bin, draw), the layouts with
+    errors that theory gives there, and whether the likelihood differs so much by these that few draws with errors kept
+    would be those with errors of their own."""
+
+    values: Mapping[str, Float[np.ndarray, "bin draw"]]
+    layouts: Float[np.ndarray, "bin draw tau column"]
+    far_off: Bool[np.ndarray, " bin"]
+
+
+def surveyed(problem: Problem, found: Estimate) -> Survey:
+    """The survey of bins; in those whose posterior is not known, errors are not far off."""
     z = np.stack([_z(found, u) for u in np.moveaxis(_draws(found, LOOKED_AT), 1, 0)], axis=1)
     all_draws = problem.of_bins(np.repeat(np.arange(len(z)), LOOKED_AT))
-    changes = _change(all_draws, values_at(all_draws, z.reshape(-1, z.shape[-1]))).reshape(-1, LOOKED_AT)
-    return (found.importance_ess >= LEAST_ESS) & (np.std(changes, axis=1) > FAR_OFF)
+    values = values_at(all_draws, z.reshape(-1, z.shape[-1]))
+    layouts = layouts_at(all_draws, values)
+    changes = _change(all_draws, values, layouts).reshape(-1, LOOKED_AT)
+    far_off = (found.importance_ess >= LEAST_ESS) & (np.std(changes, axis=1) > FAR_OFF)
+    of_bins = {name: value.reshape(-1, LOOKED_AT) for name, value in values.items()}
+    return Survey(of_bins, layouts.reshape(-1, LOOKED_AT, *layouts.shape[1:]), far_off)
 
 
-def _change(problem: Problem, values: Values) -> Float[np.ndarray, " bin"]:
-    """How the log likelihood at these values changes if theory's errors are those there."""
-    return _own_log_likelihood(problem, values) - _log_likelihood(problem.posterior, problem.bins, values)
+def _change(problem: Problem, values: Values, layouts: Any) -> Float[np.ndarray, " bin"]:
+    """How the log likelihood at these values changes if theory's errors are those of these layouts."""
+    own = _log_likelihood(problem.posterior, problem.bins._replace(layout=layouts), values)
+    return own - _log_likelihood(problem.posterior, problem.bins, values)
 
 
 def prior_points(problem: Problem, keys: Keys) -> Weighted:

@@ -9,6 +9,7 @@ the posterior has a second mode far away. With the table, the likelihood has err
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ COMPONENTS = 16  # principal ones, in which errors differ
 RANGE = 4.0  # of the Gaussian process, in standard deviations of the points, times the root of their dimension
 NUGGET = 1e-6  # of its variance: points may coincide
 SMALLEST_SCALE = 1e-9
+SMALLEST_PART = 1e-14  # of the squares of the first component, below which another one is rounding
 
 
 class Table(NamedTuple):
@@ -88,10 +90,13 @@ def _correlation(one: Any, others: Any, numpy: Any) -> Any:
 
 def _principal(rows: Float[np.ndarray, "draw number"]) -> tuple[Float[np.ndarray, "draw component"], np.ndarray]:
     """Sizes of principal components in rows, and the components (component, number); zeros where there are fewer."""
-    u, size, components = np.linalg.svd(rows, full_matrices=False)
+    squares, u = np.linalg.eigh(rows @ rows.T)  # far fewer rows than numbers
+    squares, u = squares[::-1][:COMPONENTS], u[:, ::-1][:, :COMPONENTS]
+    size = np.sqrt(np.maximum(squares, SMALLEST_PART * squares[0]))
+    u = np.where(squares > SMALLEST_PART * squares[0], u, 0.0)
     lacking = max(COMPONENTS - len(size), 0)
-    sizes, components = (u * size)[:, :COMPONENTS], components[:COMPONENTS]
-    return np.pad(sizes, ((0, 0), (0, lacking))), np.pad(components, ((0, lacking), (0, 0)))
+    components = u.T @ rows / np.maximum(size, SMALLEST_SCALE)[:, None]
+    return np.pad(u * size, ((0, 0), (0, lacking))), np.pad(components, ((0, lacking), (0, 0)))
 
 
 def _numbers(layouts: Layouts) -> Float[np.ndarray, "draw number"]:
@@ -130,7 +135,7 @@ class OwnErrors:
     """Points of one bin's posterior: `values` by name (draw,), coordinates `z` (draw, param) of the posterior with
     nothing integrated out, and those of tables."""
 
-    def __init__(self, problem: Problem, values: dict[str, OfDraws]) -> None:
+    def __init__(self, problem: Problem, values: Mapping[str, OfDraws]) -> None:
         self.problem, self.values, self.bin = problem, values, first_of(problem.bins)
         found = on_one_device(_coordinates, values, self.bin, static=(whole(problem.posterior),))
         self.z, self.coordinates = (np.asarray(array) for array in found)
@@ -180,8 +185,8 @@ class OwnErrors:
     def apart(self, layouts: Layouts, table: Table | None = None) -> float:
         """How far the likelihood by a table, or with errors kept, is from that with these layouts: the standard
         deviation of the difference of logarithms over these points."""
-        exact = self.log_likelihood(layouts) - self.log_likelihood()
-        return float(np.std(exact if table is None else exact - self.ratio(table)))
+        by_other = self.log_likelihood() if table is None else self.log_likelihood_by(table)
+        return float(np.std(self.log_likelihood(layouts) - by_other))
 
     def log_likelihood(self, layouts: Layouts | None = None) -> OfDraws:
         """Log likelihood with these layouts, by default with errors kept."""
@@ -190,10 +195,10 @@ class OwnErrors:
         given = self.values, layouts, self.bin
         return np.asarray(on_one_device(_log_likelihoods, *given, static=(self.problem.posterior,)))
 
-    def ratio(self, table: Table) -> OfDraws:
-        """Log likelihood with the errors that a table gives at each point, over that with errors kept."""
+    def log_likelihood_by(self, table: Table) -> OfDraws:
+        """Log likelihood with the errors that a table gives at each point."""
         given = self.values, self.coordinates, table, self.bin
-        return np.asarray(on_one_device(_ratios, *given, static=(self.problem.posterior,)))
+        return np.asarray(on_one_device(_by_table, *given, static=(self.problem.posterior,)))
 
 
 class Made(NamedTuple):
@@ -250,9 +255,8 @@ def _log_likelihoods(values: Values, layouts: Array, bin: Bin, posterior: Poster
     return jax.vmap(lambda own, layout: posterior.log_likelihood(own, bin._replace(layout=layout)))(values, layouts)
 
 
-def _ratios(values: Values, coordinates: Array, table: Table, bin: Bin, posterior: Posterior) -> Array:
+def _by_table(values: Values, coordinates: Array, table: Table, bin: Bin, posterior: Posterior) -> Array:
     def one(given: tuple[Values, Array]) -> Array:
-        own = bin._replace(layout=table.layout(given[1], bin.layout))
-        return posterior.log_likelihood(given[0], own) - posterior.log_likelihood(given[0], bin)
+        return posterior.log_likelihood(given[0], bin._replace(layout=table.layout(given[1], bin.layout)))
 
     return jax.lax.map(one, (values, coordinates), batch_size=AT_ONCE)

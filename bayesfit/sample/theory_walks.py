@@ -25,21 +25,21 @@ from bayesfit.sample import convergence as _convergence
 from bayesfit.sample.draws import LARGEST_RHAT, STATS, Draws
 from bayesfit.sample.importance_weights import systematic
 from bayesfit.sample.modes import profiled
-from bayesfit.sample.theory_clouds import FITTED_TO, Rng, Weighted
+from bayesfit.sample.theory_clouds import FITTED_TO, Rng, Weighted, of_mixture
 from bayesfit.sample.theory_points import evened, power_for
 from bayesfit.sample.theory_tables import Made, OwnErrors, Table, evenly, table_coordinates, whole
-from bayesfit.sample.walkers import AT_ONCE, Jumps, Walkers, of_all, walked
+from bayesfit.sample.walkers import Jumps, Walkers, of_all, walked
 
-WALKERS, OF_INTRICATE = 150, 300  # of each chain, and where a shape may hide modes
+WALKERS, OF_INTRICATE = 100, 300  # of each chain, and where a shape may hide modes
 STRETCH = 4  # steps from one draw of a walker to the next
 BURNED, DOUBLED = 4, 6  # steps before the first draw, at least, and times that they are doubled, at most
-STEADY = 1.005  # R-hat of walkers at two times, up to which they are where they will be
-WELL = 0.2  # sd of the difference by a table, up to which it need not be made again
+STEADY = 1.01  # R-hat of walkers at two times, up to which they are where they will be
+GOOD, WELL = 0.1, 0.2  # sd of the difference by a table, up to which it is left as it is, and up to which it will do
 LONGER = 6  # times that walkers walk on, as long as before, where they have too few effective draws
 BETWEEN, MOVED = 40, 4  # posteriors on the way from errors kept to a table, at most, and steps in each of them
 LEAST_SHARE = 0.2  # effective number of walkers on the way, as a share of all, at least
 DEPTH = 30.0  # of the log likelihood of an estimate below its highest, at most
-POINTS, AT_A_TIME = 1200, 150  # that walkers start from, and that are weighted at a time
+POINTS, AT_A_TIME = 5, 100  # that walkers start from, for each walker of a chain, and that are weighted at a time
 
 OfWalkers = Float[np.ndarray, "chain walker"]
 
@@ -70,18 +70,18 @@ class Aimed(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """What walkers are at, how far the table was off there before it was made again, and their R-hat to where they were
-    before."""
+    """Where walkers have been since half of the last steps, how far the table is off there, and their R-hat to where
+    they were before these."""
 
-    values: dict[str, OfWalkers]
+    snapshots: list[dict[str, OfWalkers]]
     off: float
     rhat: float
 
 
 class Walk:
-    """The walkers of one bin: `z` (chain, walker, param) once they have started, the random numbers of their steps, the
-    `table` of their errors, the points where errors were `made`, and `jumps`, a mixture aimed at where walkers start,
-    or at where they have `been`."""
+    """The `walkers` of one bin, once they have started, with log densities that are NaN where they are not known; the
+    random numbers of their steps, the `table` of their errors, the points where errors were `made`, and `jumps`, a
+    mixture aimed at where walkers start, or at where they have `been`."""
 
     def __init__(self, problem: Problem, jumps: Jumps, rng: Rng, made: Made | None = None) -> None:
         self.problem, self.jumps, self.rng = problem, jumps, rng
@@ -95,9 +95,10 @@ class Walk:
 
     def _of_estimate(self) -> OwnErrors:
         """Draws of the estimate's posterior: points of its mixture, by their weights."""
-        values, log_weights, log_likelihood = self._made_by(_of_mixture, self._keys(POINTS, 2), self.bin, self.jumps)
+        count = POINTS * self.count
+        values, log_weights, log_likelihood = self._made_by(of_mixture, self._keys(count, 2), self.bin, self.jumps)
         weights = evened(log_weights, 0.0)
-        chosen = self.rng.permutation(systematic(self.rng.random(), weights, POINTS))
+        chosen = self.rng.permutation(systematic(self.rng.random(), weights, count))
         self.floor = np.max(log_likelihood, where=weights > 0.0, initial=-np.inf) - DEPTH
         return OwnErrors(self.problem, {name: value[chosen] for name, value in values.items()})
 
@@ -113,31 +114,32 @@ class Walk:
             least, left = LEAST_SHARE * chains * self.count, 1.0 - self.share
             step = left if number == BETWEEN else power_for(self.cloud.log_weights, least, left)
             self.share = 1.0 if step == left else self.share + step
-            self.z = self.cloud.to_power(step).drawn(chains, self.count, self.rng)
-            self.been.append(self.z.reshape(-1, self.z.shape[-1]))
+            z = self.cloud.to_power(step).drawn(chains, self.count, self.rng)
+            self.walkers = _unknown(z)
+            self.been.append(z.reshape(-1, z.shape[-1]))
             self.aim()
             if self.share == 1.0:
                 break
-            self.make_table(self.on(MOVED))
-            self.cloud = self._weighted(self.z)
+            self.check_table(self.on(MOVED))
+            self.cloud = self._weighted(self.walkers.z)
 
     def on(self, steps: int) -> dict[str, OfWalkers]:
         """Every parameter, and the `potential`, at the walkers after so many steps."""
         between = np.array([self.walked, self.walked + steps])
-        self.z, values, log_density = self._aimed_by(_walk, self.z, self._keys(len(self.z)), between)
+        self.walkers, values = self._aimed_by(_walk, self.walkers, self._keys(len(self.walkers.z)), between)
         self.walked += steps
-        self.been.append(self.z.reshape(-1, self.z.shape[-1]))
-        return {**values, "potential": -log_density}
+        self.been.append(self.walkers.z.reshape(-1, self.walkers.z.shape[-1]))
+        return {**values, "potential": -self.walkers.log_density}
 
     def settle(self) -> Settled:
-        """Go on, each time for twice as long, until walkers stay where they are and the table is right there; it is
-        made again each time."""
+        """Go on, each time for twice as long, until walkers stay where they are and the table is right there."""
         names, before = (*self.posterior.names, *self.posterior.marginal), None
         for number in range(DOUBLED + 1):
-            values = self.on(BURNED * 2**number)
-            now = np.stack([values[name].ravel() for name in names])
+            parts = 2 if number else 1
+            snapshots = [self.on(BURNED * 2**number // parts) for _ in range(parts)]
+            now = np.stack([snapshots[-1][name].ravel() for name in names])
             apart = np.inf if before is None else float(_convergence.worst(np.stack([before, now], axis=1))[0])
-            settled = Settled(values, self.make_table(values), apart)
+            settled = Settled(snapshots, self.check_table(snapshots[-1]), apart)
             if settled.off <= WELL and settled.rhat <= STEADY:
                 break
             before = now
@@ -151,7 +153,7 @@ class Walk:
         parts = (part[evenly(len(part), FITTED_TO // 2)] for part in (before, self.been[-1]))
         self.jumps = Weighted.equally(np.concatenate([*parts])).aimed()
 
-    def _aimed_by(self, program: Any, *given: np.ndarray) -> Any:
+    def _aimed_by(self, program: Any, *given: Any) -> Any:
         return self._made_by(program, *given, Aimed(self.bin, self.table, self.jumps, np.array(self.share), self.floor))
 
     def _made_by(self, program: Any, *given: Any) -> Any:
@@ -160,13 +162,18 @@ class Walk:
     def _keys(self, *shape: int) -> np.ndarray:
         return self.rng.integers(2**32, size=(*shape, 2), dtype=np.uint32)
 
-    def make_table(self, values: dict[str, OfWalkers]) -> float:
-        """Make the table again, at some of the walkers with these values. Returns how much the log likelihood was off
-        there by the table before."""
-        some = self._points(values).some()
-        nearest = Made.at(some)
-        off = some.apart(nearest.layouts, self.table)
-        self.table, self.made = self.made.table(nearest), self.made.and_(nearest)
+    def check_table(self, values: dict[str, OfWalkers]) -> float:
+        """How much the log likelihood by the table is off at some of the walkers with these values. Where that is much,
+        the table is made again there, and where it is too much at more of them."""
+        points = self._points(values)
+        examined = points.examined()
+        nearest = Made.at(examined)
+        off = examined.apart(nearest.layouts, self.table)
+        if not off <= WELL:
+            nearest = nearest.and_(Made.at(points.others()))
+        if not off <= GOOD:
+            self.table, self.walkers = self.made.table(nearest), _unknown(self.walkers.z)
+        self.made = self.made.and_(nearest)
         return off
 
     def _points(self, values: dict[str, OfWalkers]) -> OwnErrors:
@@ -174,28 +181,28 @@ class Walk:
 
 
 def walked_draws(walk: Walk, draws: Draws, least: float) -> Sampled:
-    """Draws of walkers, in place of these. The table is made again where walkers are, until it was right there
-    before."""
+    """Draws of walkers, in place of these. The table is made again where walkers are, until it is right there."""
     if not walk.cloud.any:
         return Sampled(draws, np.inf)
     walk.start(len(next(iter(draws.values.values()))[0]))
     settled = walk.settle()
-    found = _sampled(walk, settled.values, draws, least)
+    found = _sampled(walk, settled.snapshots, draws, least)
     found.draws.convergence[0, 0] = max(found.draws.convergence[0, 0], settled.rhat)
     return found._replace(off=settled.off)
 
 
-def _sampled(walk: Walk, values: dict[str, OfWalkers], draws: Draws, least: float) -> Sampled:
-    """Draws of walkers where they are, which begin with these values. Where the effective number of draws is too small,
-    walkers walk on, by a mixture that is fitted again, and every other draw is kept."""
-    count = next(iter(draws.values.values())).shape[2]
-    stretch, snapshots = STRETCH, [values, *(walk.on(STRETCH) for _ in range(-(-count // walk.count) - 1))]
+def _sampled(walk: Walk, snapshots: list[dict[str, OfWalkers]], draws: Draws, least: float) -> Sampled:
+    """Draws of walkers where they are, which begin with these snapshots. Where the effective number of draws is too
+    small, walkers walk on, by a mixture that is fitted again, and every other draw is kept."""
+    stretch, length = STRETCH, -(-next(iter(draws.values.values())).shape[2] // walk.count)
+    snapshots = snapshots[-length:]
+    snapshots += [walk.on(stretch) for _ in range(length - len(snapshots))]
     found = _seen(walk, draws, snapshots)
     for _ in range(LONGER):
         if found.mixes(least):
             break
         walk.aim()
-        stretch, length = 2 * stretch, len(snapshots)
+        stretch = 2 * stretch
         snapshots = snapshots[length % 2 :: 2] if length > 1 else []
         while len(snapshots) < length:
             snapshots.append(walk.on(stretch))
@@ -221,17 +228,9 @@ def _rows(snapshots: list[OfWalkers], count: int) -> Float[np.ndarray, "chain dr
     return rows.reshape(len(rows), -1)[:, evenly(rows[0].size, count)]
 
 
-def _of_mixture(keys: Array, bin: Bin, jumps: Jumps, posterior: Posterior) -> tuple[dict[str, Array], Array, Array]:
-    """Every parameter at draws of a mixture that is aimed at a posterior, logarithms of their weights, and the log
-    likelihood there, of normal noise."""
-    z = jumps.drawn(jax.vmap(jax.random.wrap_key_data)(keys[:, 0]))
-
-    def at(given: tuple[Array, Array]) -> tuple[dict[str, Array], Array, Array]:
-        values, correction = posterior.corrected(given[0], bin, jax.random.wrap_key_data(given[1]))
-        return values, -posterior.potential(given[0], bin), posterior.log_likelihood(values, bin) - correction
-
-    values, log_density, log_likelihood = jax.lax.map(at, (z, keys[:, 1]), batch_size=AT_ONCE)
-    return values, log_density - jumps.log_density(z), log_likelihood
+def _unknown(z: Float[np.ndarray, "chain walker param"]) -> Walkers:
+    """Walkers whose log density is not known."""
+    return Walkers(z, np.full(z.shape[:-1], np.nan))
 
 
 def _values(posterior: Posterior, bin: Bin, z: Array) -> dict[str, Array]:
@@ -273,19 +272,19 @@ def _density(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
 
 
 def _walk(
-    z: Array, keys: Array, between: Array, aimed: Aimed, posterior: Posterior
-) -> tuple[Array, dict[str, Array], Array]:
-    """The walkers (chain, walker, param) of each chain after the steps between these numbers, every parameter there,
-    and the log density."""
+    walkers: Walkers, keys: Array, between: Array, aimed: Aimed, posterior: Posterior
+) -> tuple[Walkers, dict[str, Array]]:
+    """The walkers of each chain after the steps between these numbers, and every parameter there."""
+    known = ~jnp.isnan(walkers.log_density[0, 0])
 
     def density(z: Array) -> Array:
         return _density(posterior, aimed, z)
 
-    def of_chain(given: tuple[Array, Array]) -> Walkers:
-        z, key = given
+    def of_chain(given: tuple[Walkers, Array]) -> Walkers:
+        before, key = given
+        now = jax.lax.cond(known, lambda: before.log_density, lambda: of_all(density)(before.z))
         first, last = between
-        return walked(density, Walkers(z, of_all(density)(z)), key, (first, last), aimed.jumps)
+        return walked(density, Walkers(before.z, now), key, (first, last), aimed.jumps)
 
-    moved = jax.lax.map(of_chain, (z, keys))
-    values = jax.vmap(jax.vmap(lambda z: _values(posterior, aimed.bin, z)))(moved.z)
-    return moved.z, values, moved.log_density
+    moved = jax.lax.map(of_chain, (walkers, keys))
+    return moved, jax.vmap(jax.vmap(lambda z: _values(posterior, aimed.bin, z)))(moved.z)

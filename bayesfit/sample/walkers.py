@@ -20,7 +20,7 @@ from bayesfit.sample.mixture import Mixture
 
 WHOLE = 10  # every so many steps are whole differences, from one mode to another
 SPREAD = 1e-4  # of a step about its difference, in standard deviations
-AT_ONCE = 75  # densities, of which the numbers of walkers are multiples
+AT_ONCE = 50  # densities, of which the numbers of walkers are multiples
 LENGTH = 2.38  # of a step, times the difference over the root of twice the dimension
 
 Density = Callable[[Float[Array, " param"]], Float[Array, ""]]
@@ -48,8 +48,8 @@ class Jumps(NamedTuple):
 class Walkers(NamedTuple):
     """An even number of walkers, or half of them, and the log density at each."""
 
-    z: Float[Array, "walker param"]
-    log_density: Float[Array, " walker"]
+    z: Float[Any, "*chain walker param"]
+    log_density: Float[Any, "*chain walker"]
 
     @property
     def halves(self) -> tuple[Walkers, Walkers]:
