@@ -111,6 +111,12 @@ def test_the_likelihood_is_that_with_theory_at_each_draw(points):
     assert np.std(by_table - exact) < 0.1 * np.std(exact)
 
 
+@pytest.mark.parametrize("together", [1, 2, 3, 5, 8])
+def test_theory_at_a_point_does_not_depend_on_how_many_there_are(points, together):
+    some = points.of_draws(np.arange(together))
+    np.testing.assert_array_equal(some.theory(), points.of_draws(np.arange(21)).theory()[:together])
+
+
 def test_the_ratio_is_that_of_densities_of_g2(points):
     """With data standardised by theory at the draws, and by errors kept: the same density per unit of g2."""
     some = points.of_draws(np.arange(16))

@@ -160,14 +160,16 @@ def _some(grid: Float[np.ndarray, " point"]) -> Int[np.ndarray, " some"]:
     return np.unique(np.concatenate([[0], np.arange(1, grid.size, EVERY_OTHER), [grid.size - 1]]))
 
 
-def _cubic(grid: Float[np.ndarray, " point"]) -> Float[np.ndarray, "point some"]:
+def _cubic(grid: Float[np.ndarray, " point"]) -> csr_array:
     """The matrix that takes values at some points of the grid to all of them: a cubic spline in the logarithm of the
-    lag, constant before the first one after 0."""
+    lag, constant before the first one after 0. It is kept as others are, whose products of one bin do not depend on
+    how many bins there are."""
     from scipy.interpolate import CubicSpline
+    from scipy.sparse import csr_array
 
     some, logarithm = _some(grid), np.log(grid[1:])
     spline = CubicSpline(np.log(grid[some[1:]]), np.eye(some.size - 1))
-    return np.block([[np.eye(1, some.size)], [np.zeros((grid.size - 1, 1)), spline(logarithm)]])
+    return csr_array(np.block([[np.eye(1, some.size)], [np.zeros((grid.size - 1, 1)), spline(logarithm)]]))
 
 
 def _coarse_lags(frames: float) -> Float[np.ndarray, " coarse"]:

@@ -34,7 +34,7 @@ Values = Mapping[str, OfBins]
 
 CONTRAST = 1e-3, 1.0  # bounds of the contrast that theory is given
 SMALLEST = 1e-12  # pairs
-WIDTH = 16  # bins at a time
+WIDTH = 16  # bins at a time, at most
 UNCHANGED = 0.05  # change of the decay, in units of the contrast, that leaves the errors as they are
 
 
@@ -117,12 +117,12 @@ def _root_mean_square(problem: Problem, cloud: Cloud) -> Float[np.ndarray, "bin 
 
 
 def _batches(there: Bool[np.ndarray, " bin"]) -> Iterator[Int[np.ndarray, " width"]]:
-    """The bins that are there, always so many at a time that no bin's bits depend on their number; the last of them
-    stands more than once."""
+    """The bins that are there, some at a time: two at least, since a bin's bits do not depend on how many there are
+    beside it, but on whether there are any."""
     places = np.flatnonzero(there)
     for first in range(0, places.size, WIDTH):
         own = places[first : first + WIDTH]
-        yield np.pad(own, (0, WIDTH - own.size), mode="edge")
+        yield own if own.size > 1 else np.repeat(own, 2)
 
 
 def _pairs(bins: Bin, *curves: OfDelays) -> theory.Pairs:
