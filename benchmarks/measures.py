@@ -47,8 +47,10 @@ def least(rounds: Iterable[Used]) -> Used:
 
 
 def command(*arguments: object, **environment: object) -> Used:
-    """What `bayesfit` with these arguments has used, as a process of its own."""
+    """What `bayesfit` with these arguments has used, as a process of its own, which as by default keeps the bytecode of
+    what it imports."""
     variables = os.environ | {name: str(value) for name, value in environment.items()}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(

@@ -27,6 +27,7 @@ from bayesfit.modelling.settings import KEPT_OF_COUNTS, KEPT_TOGETHER, FitSettin
 from bayesfit.posterior.bin_layout import as_needed, oriented
 from bayesfit.posterior.prepare import Problem, prepare
 from bayesfit.posterior.trial import check_density, check_model
+from bayesfit.result import predictions
 from bayesfit.result.assemble import assemble
 from bayesfit.sample import least_squares, scheduler, starts
 from bayesfit.sample.target import BinTargets
@@ -161,8 +162,9 @@ def _fitted_each(before: Outcome, report: Report) -> Outcome:
     targets = BinTargets(posterior, bins, keys)
     stop = heeded()
     shapes = least_squares.start_compiling(posterior, bins)
-    scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
+    names = scheduler.start_compiling(targets, starts.shapes(posterior, shapes, chains), before.schedule)
     starts.start_compiling(posterior, bins, shapes)
+    predictions.start_compiling(posterior, bins, names, chains)
     problem, points = photon_fit.point_estimates(problem, keys, report, stop)
     estimated = photon_fit.estimates(replace(before, problem=problem), points, report, stop)
     problem, potential = estimated.problem, estimated.estimates.mode_potential

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 import typer
 
 from bayesfit.cli import (
@@ -25,6 +22,7 @@ from bayesfit.cli import (
     watch,
 )
 from bayesfit.cli.app import BY_SIGNAL, FAILED, INTERRUPTED, WRONG_USE, app
+from bayesfit.cli.process import leave
 from bayesfit.cli.screen import own_warnings_as_lines
 from bayesfit.compute.errors import BayesfitError, SettingsError
 
@@ -43,15 +41,8 @@ def main() -> None:
         raise SystemExit(WRONG_USE if isinstance(error, SettingsError) else FAILED) from None
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
-        _leave(INTERRUPTED)
+        leave(INTERRUPTED)  # a compilation that is under way in another thread would be waited for
     except SystemExit as end:
         if isinstance(end.code, int) and end.code > BY_SIGNAL:
-            _leave(end.code)
+            leave(end.code)
         raise
-
-
-def _leave(code: int) -> None:
-    """End at once: a compilation that is under way in another thread would be waited for."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Int, PyTree
 from numpyro import validation_enabled  # from its own module, after ArviZ, numpyro.distributions would load twice
 
-from bayesfit.compute.hardware import workers
+from bayesfit.compute.hardware import cores, workers
 from bayesfit.compute.journal import leave, resumable
 from bayesfit.compute.memory_maps import PROGRAMS, ROOM
 from bayesfit.compute.patience import patiently, small_program
@@ -35,7 +35,7 @@ Parts = list[PyTree]
 CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)
 TRACING = threading.RLock()
 WHOLE = threading.Lock()  # so that two threads make one program
-COMPILING, LOADING = ThreadPoolExecutor(8), ThreadPoolExecutor(256)
+COMPILING, LOADING = ThreadPoolExecutor(max(2, cores())), ThreadPoolExecutor(256)  # in the order they are asked for
 
 
 class Spread:

@@ -3,7 +3,7 @@ how far out in its prior each parameter lies."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Int
 
-from bayesfit.compute.devices import FEW, Batches, Spread, devices_for, named, stream, take
+from bayesfit.compute.devices import FEW, Batches, Spread, devices_for, named, place, stream, take
 from bayesfit.compute.quantiles import quantiles_in_order
 from bayesfit.diagnose.interval import ENDS
 from bayesfit.diagnose.outcome import Outcome
@@ -50,16 +50,24 @@ class _Predicted(NamedTuple):
     tails: Mapping[str, Float[Any, ""]]
 
 
+def start_compiling(posterior: Posterior, bins: Bin, names: Iterable[str], chains: int) -> None:
+    """Begin to compile in the background, for draws of parameters with these names, from so many chains."""
+    devices = devices_for(len(bins.y), FEW)
+    index = next(Batches(1, BINS, devices).indices())
+    some, values = take(bins, index), np.zeros((index.size, _thinned_count(chains)))
+    _program(posterior).start(place(some, devices), place(dict.fromkeys(names, values), devices))
+
+
 def predictions_of(outcome: Outcome) -> Predictions:
     """The predictions for every bin; NaN in the band, and nothing else, where a bin has no draws."""
     valid = outcome.curves.valid.values
     arrays = np.full((len(BAND), *valid.shape), np.nan)
     scores: dict[int, np.ndarray] = {}
     tails: dict[int, dict[str, float]] = {}
-    for place, found in _predicted(outcome) if outcome.draws.values else ():
-        arrays[:, place] = _band(found.means[:, : valid.shape[1]], found.sigma[: valid.shape[1]])
-        scores[place] = found.scores[:, : valid.shape[1]].compress(valid[place], axis=1)
-        tails[place] = {name: float(tail) for name, tail in found.tails.items()}
+    for bin, found in _predicted(outcome) if outcome.draws.values else ():
+        arrays[:, bin] = _band(found.means[:, : valid.shape[1]], found.sigma[: valid.shape[1]])
+        scores[bin] = found.scores[:, : valid.shape[1]].compress(valid[bin], axis=1)
+        tails[bin] = {name: float(tail) for name, tail in found.tails.items()}
     band = xr.Dataset({name: (("q_bin", "tau"), array) for name, array in zip(BAND, arrays, strict=True)})
     return Predictions(band, scores, tails)
 
@@ -84,8 +92,8 @@ def _predicted(outcome: Outcome) -> Iterator[tuple[int, _Predicted]]:
     devices = devices_for(sampled.size, FEW)
     program = _program(outcome.problem.posterior)
     for index, part in stream(program, Batches(sampled.size, BINS, devices), arguments):
-        for row, place in enumerate(sampled[index]):
-            yield int(place), jax.tree.map(lambda array, row=row: array[row], part)
+        for row, bin in enumerate(sampled[index]):
+            yield int(bin), jax.tree.map(lambda array, row=row: array[row], part)
 
 
 def _thinned(
@@ -95,8 +103,13 @@ def _thinned(
     picks = []
     for row, count in zip(array, made, strict=True):
         flat = row[:, :count].ravel()
-        picks.append(flat[np.linspace(0, flat.size - 1, max(DRAWS, array.shape[1])).astype(int)])
+        picks.append(flat[np.linspace(0, flat.size - 1, _thinned_count(array.shape[1])).astype(int)])
     return np.array(picks)
+
+
+def _thinned_count(chains: int) -> int:
+    """How many draws are taken of a bin."""
+    return max(DRAWS, chains)
 
 
 @lru_cache(maxsize=32)

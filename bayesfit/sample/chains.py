@@ -21,7 +21,7 @@ from bayesfit.posterior.bin_data import Bin
 from bayesfit.sample.escalation import MAX_TREE_DEPTH
 from bayesfit.sample.independence import Proposal, accept_or_reject, propose
 from bayesfit.sample.mixture import Mixture
-from bayesfit.sample.nuts import Number, Point, Tree, Vector, add_leaf, choose, new_tree, next_position
+from bayesfit.sample.nuts import Number, Point, Tree, Vector, add_leaf, choose, ended_tree, new_tree, next_position
 from bayesfit.sample.target import Target
 
 FIRST_STEP_SIZE = 0.7
@@ -95,17 +95,19 @@ class Transition(NamedTuple):
 def advance(target: Target, chain: Chain, state: ChainState, fresh: Bool[Array, ""]) -> tuple[ChainState, Transition]:
     """Advance one chain by `ROUNDS` rounds, from its start if it is `fresh`. Returns its new state, and the output of
     each round with a leading axis."""
-    amplitudes = key_for(chain.key, AMPLITUDES, chain.number, chain.step)
-    chain = chain._replace(key=jax.random.key_data(key_for(chain.key, TRANSITIONS, chain.number, chain.step)))
+    uses = jnp.array([AMPLITUDES, TRANSITIONS])
+    amplitudes, transitions = jax.vmap(lambda use: key_for(chain.key, use, chain.number, chain.step))(uses)
     state = choose(fresh, begin(target, chain), state)
     first = state.transitions
-    proposals = jax.vmap(lambda number: propose(_keys(chain, first + number)[1], chain.mixture))(jnp.arange(ROUNDS))
+    for_trees, for_proposals = _keys(transitions, first + jnp.arange(ROUNDS + 1))
+    proposals = jax.vmap(lambda key: propose(key, chain.mixture))(for_proposals[:ROUNDS])
 
     def one_round(state: ChainState, _: None) -> tuple[ChainState, Transition]:
-        proposal = jax.tree.map(lambda array: array[state.transitions - first], proposals)
+        done = state.transitions - first
+        proposal = jax.tree.map(lambda array: array[done], proposals)
         proposal = proposal._replace(u=jnp.where(state.transitions < 0, chain.start, proposal.u))
         key = jax.random.fold_in(amplitudes, state.transitions)
-        after, left = _round(target, chain, state, proposal, key)
+        after, left = _round(target, chain, state, Next(proposal, for_trees[done + 1], key))
         if target.corrected is not None:
             return after, left
         return after, left._replace(values=target.constrain(_position(chain, left.u), chain.bin, key))
@@ -119,7 +121,7 @@ def begin(target: Target, chain: Chain) -> ChainState:
     nowhere = Point(jnp.asarray(chain.start), zeros, jnp.array(jnp.inf), zeros)
     step_size = jnp.array(FIRST_STEP_SIZE)
     return ChainState(
-        tree=new_tree(_keys(chain, 0)[0], nowhere, MAX_TREE_DEPTH)._replace(ended=jnp.array(True)),
+        tree=ended_tree(nowhere, MAX_TREE_DEPTH),
         transitions=-jnp.ones((), jnp.int32),
         step_size=step_size,
         adaptation=_begin_adapting(jnp.log(10.0 * step_size)),
@@ -139,28 +141,35 @@ def _position(chain: Chain, u: Vector) -> Vector:
     return chain.location + chain.factor @ u
 
 
-def _keys(chain: Chain, count: Int[Array, ""] | int) -> Key[Array, " 2"]:
-    """The keys of one transition: one for its trajectory and one for its independence proposal."""
-    return jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(chain.key), count))
+class Next(NamedTuple):
+    """What the end of a transition needs: its independence proposal, the key of the tree that grows next, and that of
+    the amplitudes drawn."""
+
+    proposal: Proposal
+    tree: Key[Array, ""]
+    amplitudes: Key[Array, ""]
 
 
-def _round(
-    target: Target, chain: Chain, state: ChainState, proposal: Proposal, key: Key[Array, ""]
-) -> tuple[ChainState, Transition]:
+def _keys(key: Key[Array, ""], numbers: Int[Array, " number"]) -> Key[Array, "2 number"]:
+    """The keys of transitions with these numbers: one for its trajectory and one for its independence proposal."""
+    return jax.vmap(lambda number: jax.random.split(jax.random.fold_in(key, number)), out_axes=1)(numbers)
+
+
+def _round(target: Target, chain: Chain, state: ChainState, coming: Next) -> tuple[ChainState, Transition]:
     """Evaluate the potential `EVALUATIONS` times. The first time is at the proposed position if the trajectory has
     ended; all others are at the trajectory's next leaf."""
 
     def one(number: Int[Array, ""], carried: tuple[ChainState, Transition]) -> tuple[ChainState, Transition]:
         state, transition = carried
         tree = state.tree
-        u = jnp.where(tree.ended, proposal.u, next_position(tree, state.step_size))
+        u = jnp.where(tree.ended, coming.proposal.u, next_position(tree, state.step_size))
         value, gradient = jax.value_and_grad(target.potential)(_position(chain, u), chain.bin)
         gradient = chain.factor.T @ gradient
         grown = state._replace(tree=add_leaf(tree, state.step_size, value, gradient, chain.tree_depth))
 
         def decide() -> tuple[ChainState, Transition]:
-            proposed = Point(proposal.u, jnp.zeros_like(proposal.u), value, gradient)
-            after, left = _end(target, chain, state, (proposal, proposed), key)
+            proposed = Point(coming.proposal.u, jnp.zeros_like(u), value, gradient)
+            after, left = _end(target, chain, state, coming, proposed)
             return choose(tree.ended, after, grown), left
 
         return jax.lax.cond(number == 0, decide, lambda: (grown, transition))
@@ -171,23 +180,23 @@ def _round(
 
 
 def _end(
-    target: Target, chain: Chain, state: ChainState, proposed: tuple[Proposal, Point], key: Key[Array, ""]
+    target: Target, chain: Chain, state: ChainState, coming: Next, proposed: Point
 ) -> tuple[ChainState, Transition]:
-    """End a transition by accepting or rejecting its independence proposal, of which the point is given, and begin the
-    next. Where the potential is an approximation, the trajectory and the proposal are corrected one after the other."""
+    """End a transition by accepting or rejecting its independence proposal, whose point is given, and begin the next.
+    Where the potential is an approximation, the trajectory and the proposal are corrected one after the other."""
     count, begins = state.transitions + 1, state.transitions < 0
     step_size, adaptation = _step_size(chain, state)
     point, corrected = state.tree.pick, state.corrected
-    key_first, key_second = jax.random.split(key)
+    key_first, key_second = jax.random.split(coming.amplitudes)
     if corrected is not None:
         corrected = _corrected(target, chain, corrected, point, key_first)
         point = corrected.point
-    moved, accepted = accept_or_reject(point, *proposed, chain.mixture)
-    point = choose(begins, proposed[1], moved)
+    moved, accepted = accept_or_reject(point, coming.proposal, proposed, chain.mixture)
+    point = choose(begins, proposed, moved)
     if corrected is not None:
         corrected = _corrected(target, chain, choose(begins, state.corrected, corrected), point, key_second)
         point = corrected.point
-    after = ChainState(new_tree(_keys(chain, count)[0], point, MAX_TREE_DEPTH), count, step_size, adaptation, corrected)
+    after = ChainState(new_tree(coming.tree, point, MAX_TREE_DEPTH), count, step_size, adaptation, corrected)
     return after, _left(state._replace(corrected=corrected), point, accepted)
 
 

@@ -83,6 +83,16 @@ def new_tree(key: Key[Array, ""], point: Point, max_depth: int) -> Tree:
     """A tree of one point, with a fresh momentum."""
     key_momentum, key_forward, key = jax.random.split(key, 3)
     point = point._replace(momentum=jax.random.normal(key_momentum, point.u.shape))
+    return _tree_of(point, jax.random.bernoulli(key_forward), jax.random.key_data(key), max_depth)
+
+
+def ended_tree(point: Point, max_depth: int) -> Tree:
+    """A tree of one point that does not grow."""
+    tree = _tree_of(point, jnp.array(True), jnp.zeros(2, jnp.uint32), max_depth)
+    return tree._replace(ended=jnp.array(True))
+
+
+def _tree_of(point: Point, forward: Bool[Array, ""], key: UInt32[Array, " 2"], max_depth: int) -> Tree:
     zero, none = jnp.zeros(()), jnp.zeros((), jnp.int32)
     return Tree(
         ends=(point, point),
@@ -90,11 +100,11 @@ def new_tree(key: Key[Array, ""], point: Point, max_depth: int) -> Tree:
         log_weight=zero,
         momenta=point.momentum,
         depth=none,
-        forward=jax.random.bernoulli(key_forward),
+        forward=forward,
         half=_empty(point, max_depth),
         leaf=none,
         energy=_energy(point),
-        key=jax.random.key_data(key),
+        key=key,
         steps=none,
         acceptance=zero,
         diverging=jnp.array(False),

@@ -31,10 +31,11 @@ from bayesfit.sample.starts import Estimate, readapt
 from bayesfit.sample.target import BinTargets
 
 
-def start_compiling(bins: BinTargets, estimates: Estimate, schedule: Schedule) -> None:
-    """Begin to compile in the background; `estimates` has the shapes of one bin's."""
+def start_compiling(bins: BinTargets, estimates: Estimate, schedule: Schedule) -> tuple[str, ...]:
+    """Begin to compile in the background; `estimates` has the shapes of one bin's. Returns the names of what
+    is drawn."""
     blank = jax.tree.map(lambda leaf: np.zeros((bins.count, *np.shape(leaf))), estimates)
-    Scheduler(replace(bins, keys=np.zeros((bins.count, 2), np.uint32)), blank, schedule)
+    return Scheduler(replace(bins, keys=np.zeros((bins.count, 2), np.uint32)), blank, schedule).slots.values
 
 
 def sample_bins(bins: BinTargets, estimates: Estimate, schedule: Schedule, report: Report, stop: Stop) -> Draws:

@@ -48,6 +48,7 @@ def _groups(target: Target, layouts: Layouts, width: int, *arguments: PyTree) ->
     which chains are `fresh`, and the number of groups."""
     *of_chains, count = arguments
 
+    @partial(jax.jit, inline=True)  # so that it is traced once
     def of_group(chains: Tables, states: Tables, fresh: Array) -> tuple[Tables, Transition]:
         own = layouts.chains.arrays(chains), layouts.states.arrays(states), fresh
         after, left = jax.vmap(partial(advance, target))(*own)
