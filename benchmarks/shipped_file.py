@@ -1,7 +1,7 @@
 """Time from prompt to saved result on the shipped 30-bin file, cold and warm, with peak memory.
 
-`uv run --no-dev python benchmarks/shipped_file.py`, with the libraries that users have: with `dask` there, xarray imports
-it in every run.
+`uv run --no-dev python benchmarks/shipped_file.py`, with the libraries that users have: where there is `dask`, xarray
+imports it in every run.
 """
 
 from __future__ import annotations
