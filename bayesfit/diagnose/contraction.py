@@ -23,5 +23,6 @@ def contraction(draws: Float[np.ndarray, "chain draw"], quantiles: Float[np.ndar
     It is computed from the prior's distribution function at the draws, so that it is the same in every parametrisation;
     the variance of that under the prior is 1/12. `quantiles` of the prior are evenly spaced.
     """
-    level = np.interp(draws, quantiles, (np.arange(quantiles.size) + 0.5) / quantiles.size)
-    return float(1.0 - 12.0 * np.var(level))
+    level = np.interp(draws.ravel(), quantiles, (np.arange(quantiles.size) + 0.5) / quantiles.size)
+    off = level - level.sum() / level.size
+    return float(1.0 - 12.0 * (off @ off) / level.size)

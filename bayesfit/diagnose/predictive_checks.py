@@ -42,7 +42,7 @@ def check(scores: Scores) -> dict[str, float]:
         return dict.fromkeys(CHECKS, float("nan"))
     squares = scores**2
     values = (_chi2(squares), _correlation(scores), _tails(scores), _trend(squares))
-    return dict(zip(CHECKS, (float(np.mean(_middle(p))) for p in values), strict=True))
+    return dict(zip(CHECKS, (float(_middle(p).sum() / 2.0) for p in values), strict=True))
 
 
 def speckle_log_ratio(
@@ -90,23 +90,20 @@ def _likelihoods(
 
 def neighbour_correlation(scores: Scores) -> OfDraws:
     """The correlation of neighbouring scores at each draw."""
-    total = np.sum(scores**2, axis=1)
-    return np.sum(scores[:, 1:] * scores[:, :-1], axis=1) / np.where(total > 0, total, 1.0)
+    total = np.vecdot(scores, scores)
+    return np.vecdot(scores[:, 1:], scores[:, :-1]) / np.where(total > 0, total, 1.0)
 
 
 def _middle(values: OfDraws) -> Float[np.ndarray, " 2"]:
     """The two values in the middle of their order, the same one twice if their number is odd."""
     last = values.size - 1
-    return np.partition(values, (last // 2, (last + 1) // 2))[[last // 2, (last + 1) // 2]]
+    return np.sort(values)[[last // 2, (last + 1) // 2]]
 
 
 def _chi2(squares: Scores) -> OfDraws:
     """The two-sided p-value of a chi-square variable with one degree of freedom per point."""
-    total, count = np.sum(squares, axis=1), squares.shape[1]
-    above = total > special.chdtri(count, 0.5)
-    p = np.empty(total.shape)
-    p[above], p[~above] = special.chdtrc(count, total[above]), special.chdtr(count, total[~above])
-    return 2.0 * p
+    above = special.chdtrc(squares.shape[1], np.sum(squares, axis=1))
+    return 2.0 * np.minimum(above, 1.0 - above)
 
 
 def _correlation(scores: Scores) -> OfDraws:
@@ -132,7 +129,7 @@ def heavy_tails(scores: Scores) -> OfDraws:
     """The one-sided p-value of the sample kurtosis b of normal variables, by the normal score of F. J. Anscombe & W. J.
     Glynn, Biometrika 70, 227 (1983): a function of b that has their first three moments."""
     n, square = scores.shape[1], (scores - np.mean(scores, axis=1, keepdims=True)) ** 2
-    kurtosis = np.mean(square**2, axis=1) / np.mean(square, axis=1) ** 2
+    kurtosis = n * np.vecdot(square, square) / np.sum(square, axis=1) ** 2
     mean, variance = 3.0 * (n - 1) / (n + 1), 24.0 * n * (n - 2) * (n - 3) / ((n + 1) ** 2 * (n + 3) * (n + 5))
     skewness = (
         6.0 * (n**2 - 5 * n + 2) / ((n + 7) * (n + 9)) * np.sqrt(6.0 * (n + 3) * (n + 5) / (n * (n - 2) * (n - 3)))
@@ -147,10 +144,11 @@ def _trend(squares: Scores) -> OfDraws:
     """The two-sided p-value of the slope of the squared residuals over the order of the delays (the score test of Cook
     & Weisberg 1983).
 
-    A squared score is a chi-square variable, with variance 2 and fourth cumulant 48; the slope, a weighted sum of them,
-    is approximated by a Student-t variable with the same variance and fourth cumulant.
+    A squared score is a chi-square variable, with mean 1, variance 2 and fourth cumulant 48; the places have mean 0, so
+    that the former drops out; the slope, a weighted sum of them, is approximated by a Student-t variable with the same
+    variance and fourth cumulant.
     """
     places = np.arange(squares.shape[1]) - (squares.shape[1] - 1) / 2.0
-    slope = _middle(np.abs(np.sum((squares - 1.0) * places, axis=1))) / np.sqrt(2.0 * np.sum(places**2))
+    slope = _middle(np.abs(np.vecdot(squares, places))) / np.sqrt(2.0 * np.sum(places**2))
     freedom = 4.0 + 0.5 * np.sum(places**2) ** 2 / np.sum(places**4)
     return 2.0 * special.stdtr(freedom, -slope * np.sqrt(freedom / (freedom - 2.0)))
