@@ -25,4 +25,4 @@ def contraction(draws: Float[np.ndarray, "chain draw"], quantiles: Float[np.ndar
     """
     level = np.interp(draws.ravel(), quantiles, (np.arange(quantiles.size) + 0.5) / quantiles.size)
     off = level - level.sum() / level.size
-    return float(1.0 - 12.0 * (off @ off) / level.size)
+    return float(1.0 - 12.0 * np.sum(off * off) / level.size)
