@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 
+PROGRAM = Path(sys.executable).with_name("bayesfit")
 COMMAND = """
-import atexit, sys, threading, time
+import atexit, os, threading
 from bayesfit.cli import main, process
 
-class Ending:
-    def __del__(self):
-        print("taken apart")
+class Kept:
+    def __del__(self, write=os.write):
+        write(1, b"taken apart")
+
+kept = Kept()
 
 def command():
     atexit.register(print, "registered")
     threading.Timer(0.2, print, ["waited for"]).start()
-    sys.kept_until_the_end = Ending()
     {does}
 
 main.main = command
@@ -44,12 +46,29 @@ def test_its_code_is_that_of_the_command_and_what_is_to_be_done_at_exit_is_done(
     assert done.stderr.strip().split("\n")[-1] == said
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-@pytest.mark.parametrize(("does", "code"), [("return", 120), ("raise SystemExit(3)", 3)])
-def test_output_that_is_lost_is_said(does, code):
-    with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-c", COMMAND.format(does=does)]
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+@full
+@pytest.mark.parametrize(("does", "code"), [("return", 1), ("raise SystemExit(3)", 3)])
+def test_not_all_is_well_where_output_is_lost(does, code):
+    command = [sys.executable, "-c", COMMAND.format(does=does)]
+    with Path("/dev/full").open("w") as stdout:
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, env=BUFFERED, check=False)
     assert done.returncode == code
-    assert "error: output was lost: [Errno 28] No space left on device" in done.stderr
+
+
+@full
+@pytest.mark.parametrize("environment", [BUFFERED, {**BUFFERED, "PYTHONUNBUFFERED": "1"}])
+def test_a_full_disk_is_said_in_one_line(environment):
+    with Path("/dev/full").open("w") as stdout:
+        command = [PROGRAM, "models"]
+        done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: [Errno 28] No space left on device\n"
+
+
+def test_nothing_need_listen():
+    done = subprocess.run(f"{PROGRAM} models >&-", shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -39,6 +39,9 @@ def main() -> None:
     except BayesfitError as error:
         typer.echo(f"error: {error}", err=True)
         raise SystemExit(WRONG_USE if isinstance(error, SettingsError) else FAILED) from None
+    except OSError as error:  # standard output cannot be written, on a full disk
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(FAILED) from None
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         leave(INTERRUPTED)  # a compilation that is under way in another thread would be waited for

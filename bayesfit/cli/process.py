@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import sys
-
-LOST = 120  # the exit code of Python itself where it cannot write what was printed
 
 
 def main() -> None:
@@ -30,14 +27,10 @@ def main() -> None:
 
 
 def leave(code: int) -> None:
-    """End at once, with this exit code, or another one if it says that all is well while output was lost."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads it
-        code = code or LOST
-    except (OSError, ValueError) as error:
-        print(f"error: output was lost: {error}", file=sys.stderr)
-        code = code or LOST
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.flush()
+    """End at once, with this exit code, or 1 in place of 0 where what was printed cannot be written."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where it was closed from the beginning
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = code or 1
     os._exit(code)

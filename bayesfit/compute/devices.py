@@ -35,7 +35,8 @@ Parts = list[PyTree]
 CPU_OPTIONS = {"xla_backend_optimization_level": 1}  # compiles in two thirds of the time, and runs as fast (measured)
 TRACING = threading.RLock()
 WHOLE = threading.Lock()  # so that two threads make one program
-COMPILING, LOADING = ThreadPoolExecutor(max(2, cores())), ThreadPoolExecutor(256)  # in the order they are asked for
+COMPILING = ThreadPoolExecutor(max(2, cores()))  # not more at a time, so that what is needed first is ready first
+LOADING = ThreadPoolExecutor(256)
 
 
 class Spread:

@@ -99,15 +99,15 @@ def advance(target: Target, chain: Chain, state: ChainState, fresh: Bool[Array, 
     amplitudes, transitions = jax.vmap(lambda use: key_for(chain.key, use, chain.number, chain.step))(uses)
     state = choose(fresh, begin(target, chain), state)
     first = state.transitions
-    for_trees, for_proposals = _keys(transitions, first + jnp.arange(ROUNDS + 1))
-    proposals = jax.vmap(lambda key: propose(key, chain.mixture))(for_proposals[:ROUNDS])
+    keys_trees, keys_proposals = _keys(transitions, first + jnp.arange(ROUNDS + 1))
+    proposals = jax.vmap(lambda key: propose(key, chain.mixture))(keys_proposals[:ROUNDS])
 
     def one_round(state: ChainState, _: None) -> tuple[ChainState, Transition]:
         done = state.transitions - first
         proposal = jax.tree.map(lambda array: array[done], proposals)
         proposal = proposal._replace(u=jnp.where(state.transitions < 0, chain.start, proposal.u))
         key = jax.random.fold_in(amplitudes, state.transitions)
-        after, left = _round(target, chain, state, Next(proposal, for_trees[done + 1], key))
+        after, left = _round(target, chain, state, Next(proposal, keys_trees[done + 1], key))
         if target.corrected is not None:
             return after, left
         return after, left._replace(values=target.constrain(_position(chain, left.u), chain.bin, key))
@@ -146,8 +146,8 @@ class Next(NamedTuple):
     the amplitudes drawn."""
 
     proposal: Proposal
-    tree: Key[Array, ""]
-    amplitudes: Key[Array, ""]
+    key_tree: Key[Array, ""]
+    key_amplitudes: Key[Array, ""]
 
 
 def _keys(key: Key[Array, ""], numbers: Int[Array, " number"]) -> Key[Array, "2 number"]:
@@ -187,7 +187,7 @@ def _end(
     count, begins = state.transitions + 1, state.transitions < 0
     step_size, adaptation = _step_size(chain, state)
     point, corrected = state.tree.pick, state.corrected
-    key_first, key_second = jax.random.split(coming.amplitudes)
+    key_first, key_second = jax.random.split(coming.key_amplitudes)
     if corrected is not None:
         corrected = _corrected(target, chain, corrected, point, key_first)
         point = corrected.point
@@ -196,7 +196,7 @@ def _end(
     if corrected is not None:
         corrected = _corrected(target, chain, choose(begins, state.corrected, corrected), point, key_second)
         point = corrected.point
-    after = ChainState(new_tree(coming.tree, point, MAX_TREE_DEPTH), count, step_size, adaptation, corrected)
+    after = ChainState(new_tree(coming.key_tree, point, MAX_TREE_DEPTH), count, step_size, adaptation, corrected)
     return after, _left(state._replace(corrected=corrected), point, accepted)
 
 
