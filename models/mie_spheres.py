@@ -39,7 +39,7 @@ WAVES = 60  # partial waves, more than any size needs
 POLARISATIONS = ("vertical", "unpolarised")
 INDEX = (1.0, 3.0)  # of the particles, relative to the solvent
 NEEDED = ("temperature", "viscosity", "wavelength", "refractive_index")
-BY_NUMBER = -3.0  # power of the radius that makes shares of number from shares of volume
+BY_NUMBER = -6.0  # power of the radius that makes numbers of spheres from the weights
 
 description = "polydisperse spheres with Mie intensities; needs the option `relative_index`"
 formula = "g2 = baseline + contrast * (sum_k w_k M(R_k, theta) exp(-D_k q^2 tau) / sum_k w_k M(R_k, theta))^2"
@@ -117,8 +117,7 @@ def make(relative_index, polarisation="vertical"):
         unit = numpyro.sample("rate_of_unit_size", dist.Delta(1.0))
         log_radius, weight = sample_weights()
         log_radius = about_harmonic(log_radius, weight, jnp)
-        log_size = jnp.log(unit) - jnp.log(rate) + log_radius
-        seen = weight * jnp.exp(3.0 * log_radius) * intensity(log_size, cosine)
+        seen = weight * intensity(jnp.log(unit) - jnp.log(rate) + log_radius, cosine)
         return (jnp.exp(-rate * jnp.exp(-log_radius) * tau[:, None]) @ (seen / jnp.sum(seen))) ** 2
 
     return Model(

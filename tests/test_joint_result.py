@@ -21,7 +21,7 @@ from bayesfit.diagnose.profile_likelihood import Pooled, Starts, profiled
 from bayesfit.posterior.joint import joint_posterior
 from bayesfit.posterior.partial_pooling import interpolation
 from bayesfit.posterior.pooling import parse_across
-from bayesfit.posterior.pooling_scales import Logarithmic
+from bayesfit.posterior.pooling_scales import Logarithmic, Unconstrained
 from bayesfit.posterior.prepare import prepare
 from bayesfit.result import joint_result as _joint_result
 from bayesfit.sample import joint_nuts as _joint_sample
@@ -104,7 +104,8 @@ def freed(curves, noise, scatter=0.0, common=D * Q**2):
         bins = jax.tree.map(np.asarray, joint.at(pooled))
         own = {"error_scale": np.ones(count)} if noise == "scaled" else {}
         starts = Starts(own, *np.full((2, count), np.nan))
-        found = profiled(joint, Pooled("rate", pooled, Logarithmic(), scatter), starts)
+        scales = {"beta": Unconstrained(), "rate": Logarithmic()}
+        found = profiled(joint, Pooled("rate", pooled, scales, scatter), starts)
 
         def potential(bin, x, z=()):
             one = jax.tree.map(lambda array: array[bin], bins)

@@ -60,25 +60,52 @@ class Checked(NamedTuple):
     numbers: dict[str, float]
 
 
-def check_pooling(pooling: Pooling, fit: Fit) -> Checked:
-    """Check one pooling of a joint fit."""
+class Common(NamedTuple):
+    """What the bins have in common by one pooling: `curve` over the grid, see `Checked`; its `value` in each bin, at
+    the mean on the `scale` on which distances from it are measured, and the `place` of that mean on the scale."""
+
+    pooling: Pooling
+    curve: Float[np.ndarray, "3 point *group"]
+    scale: Scale
+    value: OfBins
+    place: OfBins
+
+    @property
+    def can_be_refuted(self) -> bool:
+        """Whether bins may be far from it: a pooling may agree with any values."""
+        return self.pooling.refutation is not None and bool(np.all(np.isfinite(self.value)))
+
+
+def check_poolings(fit: Fit) -> list[Checked]:
+    """The checks of each pooling of a joint fit."""
     grid = np.geomspace(fit.q.min(), fit.q.max(), CURVE_POINTS) if np.all(fit.q > 0) else np.full(2, np.nan)
+    all_common = [_common(pooling, grid, fit) for pooling in fit.joint.all_poolings]
+    scales = {common.pooling.parameter: common.scale for common in all_common if common.can_be_refuted}
+    return [_checked(common, grid, scales, fit) for common in all_common]
+
+
+def _common(pooling: Pooling, grid: Float[np.ndarray, " point"], fit: Fit) -> Common:
     drawn = pooling.drawn(fit.q, grid, fit.draws.values[pooling.parameter], _finite(fit.common))
     curve = np.stack([drawn.curve.mean(axis=0), *np.quantile(drawn.curve, ENDS, axis=0)])
     scale, prior = pooling.residual_scale(drawn.bins), fit.joint.priors[pooling.parameter]
-    common = np.asarray(scale.back(np.mean(scale.to(drawn.bins, prior), axis=0), prior))
-    if pooling.refutation is None or not np.all(np.isfinite(common)):
-        nothing = np.full((4, common.size), np.nan)
-        return Checked(pooling, grid, curve, common, nothing[0], nothing[1:], dict.fromkeys(NUMBERS, np.nan))
-    found = _profiled(pooling, scale, common, fit)
+    place = np.mean(scale.to(drawn.bins, prior), axis=0)
+    value = np.asarray(scale.back(place, prior))
+    return Common(pooling, curve, scale, value, np.asarray(scale.to(value, prior)))
+
+
+def _checked(common: Common, grid: Float[np.ndarray, " point"], scales: dict[str, Scale], fit: Fit) -> Checked:
+    """The check of one pooling; `scales` are those of all poolings that can be refuted, by parameter."""
+    pooling, curve, scale, value, place = common
+    if not common.can_be_refuted:
+        nothing = np.full((4, value.size), np.nan)
+        return Checked(pooling, grid, curve, value, nothing[0], nothing[1:], dict.fromkeys(NUMBERS, np.nan))
+    found = _profiled(pooling, scales, value, fit)
     residual = found.residual / _wrong_errors(fit)
     telling = np.where(found.sd < LARGEST_TELLING_SD, found.sd, np.nan)
-    middle = np.asarray(scale.to(common, prior)) + found.distance
     sds = (0.0, *special.ndtri(ENDS))
-    own = np.stack([np.asarray(scale.back(middle + sd * telling, prior)) for sd in sds])
-    return Checked(
-        pooling, grid, curve, common, residual, own, numbers_of(residual, _inferred(pooling, fit.joint), fit.q)
-    )
+    own = [scale.back(place + found.distance + sd * telling, fit.joint.priors[pooling.parameter]) for sd in sds]
+    numbers = numbers_of(residual, _inferred(pooling, fit.joint), fit.q)
+    return Checked(pooling, grid, curve, value, residual, np.stack([np.asarray(array) for array in own]), numbers)
 
 
 def pooling_refuted(checked: Checked, bins: Int[np.ndarray, " q_bin"]) -> str:
@@ -96,7 +123,7 @@ def _finite(common: Arrays) -> Arrays:
     return {name: array[made] for name, array in flat.items()}
 
 
-def _profiled(pooling: Pooling, scale: Scale, common: OfBins, fit: Fit) -> Profiled:
+def _profiled(pooling: Pooling, scales: dict[str, Scale], common: OfBins, fit: Fit) -> Profiled:
     """The profile likelihood of the pooled parameter in each bin, with all that the bins have in common at its
     posterior mean."""
     means = {name: np.nanmean(values, axis=(1, 2)) for name, values in fit.draws.values.items()}
@@ -110,7 +137,7 @@ def _profiled(pooling: Pooling, scale: Scale, common: OfBins, fit: Fit) -> Profi
         np.asarray(solution.values.get(pooling.parameter, unknown)),
         np.asarray(solution.sd.get(pooling.parameter, unknown)),
     )
-    pooled = Pooled(pooling.parameter, values | {pooling.parameter: common}, scale, scatter)
+    pooled = Pooled(pooling.parameter, values | {pooling.parameter: common}, scales, scatter)
     return profiled(fit.joint, pooled, starts)
 
 

@@ -16,6 +16,7 @@ other poolings infer is kept constant."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -39,11 +40,12 @@ Slope = Callable[[Host], tuple[float, Host]]  # a function's value and gradient
 
 class Pooled(NamedTuple):
     """The parameter whose profile likelihood is wanted; the `values` of every pooled parameter in each bin (q_bin,), by
-    name; the `scale` on which distances are measured, and the `scatter` that the pooling allows on it, 0 for none."""
+    name; the `scales` on which distances are measured, of this parameter and of all others that are profiled, which
+    have one program; and the `scatter` that the pooling allows on its scale, 0 for none."""
 
     parameter: str
     values: dict[str, OfBins]
-    scale: Scale
+    scales: dict[str, Scale]
     scatter: float
 
 
@@ -66,17 +68,15 @@ class Profiled(NamedTuple):
     residual: OfBins
 
 
-class Measure(NamedTuple):
-    """Which parameter is profiled, and the scale on which its distances are measured."""
-
-    parameter: str
-    scale: Scale
+Measures = tuple[tuple[str, Scale], ...]  # what may be profiled, and the scales on which distances are measured
 
 
 class Where(NamedTuple):
-    """The arguments of one bin's potential that stay as they are: its place among the bins, the `width` in which the
-    distance is measured, and the weight of that distance's standard normal prior."""
+    """The arguments of one bin's potential that stay as they are: the place of the parameter among all that may be
+    profiled and that of the bin, the `width` in which the distance is measured, and the weight of that distance's
+    standard normal prior."""
 
+    parameter: int | Int[Array, ""]
     place: int | Int[Array, ""]
     width: float | Float[Array, ""]
     penalty: float | Float[Array, ""]
@@ -84,15 +84,18 @@ class Where(NamedTuple):
 
 def profiled(joint: Joint, pooled: Pooled, starts: Starts) -> Profiled:
     """The profile likelihood of one pooled parameter in every bin."""
-    static = (Measure(pooled.parameter, pooled.scale),)
-    given = starts.own, (starts.guess, starts.sd)
+    static = (tuple(pooled.scales.items()),)
+    parameter = list(pooled.scales).index(pooled.parameter)
+    given = starts.own, (starts.guess, starts.sd), np.array(parameter)
     found = compiled(_coordinates, joint, pooled.values, *given, static=static)
     own, distances, widths = map(np.asarray, found)
     joint, values = jax.device_put((joint, pooled.values), jax.local_devices()[0])
     first = np.concatenate([[0.0], own[0]])
-    program = program_of(_slope, joint, values, first, Where(0, 1.0, 1.0), static=static)
+    program = program_of(_slope, joint, values, first, Where(0, 0, 1.0, 1.0), static=static)
 
-    def at(where: Where) -> Slope:
+    def at(place: int, width: float, penalty: float) -> Slope:
+        where = jax.device_put(Where(parameter, place, width, penalty), jax.local_devices()[0])
+
         def slope(x: Host) -> tuple[float, Host]:
             value, gradient = program(joint, values, x, where)
             return float(value), np.asarray(gradient)
@@ -103,41 +106,46 @@ def profiled(joint: Joint, pooled: Pooled, starts: Starts) -> Profiled:
     distances = np.clip(np.nan_to_num(distances), -FARTHEST, FARTHEST)
     rows = []
     for place, (z, distance, width) in enumerate(zip(own, distances, widths, strict=True)):
-        pulled, free = at(Where(place, pooled.scatter, 1.0)), at(Where(place, width, 0.0))
+        pulled, free = at(place, pooled.scatter, 1.0), at(place, float(width), 0.0)
         x, sd, residual = _likelihood_ratio(pulled, free, z, distance / width)
         rows.append((width * x, width * sd, residual))
     return Profiled(*np.reshape(rows, (-1, 3)).T)
 
 
 def _coordinates(
-    joint: Joint, pooled: Values, own: Values, guess: tuple[Array, Array], measure: Measure
+    joint: Joint, pooled: Values, own: Values, guess: tuple[Array, Array], parameter: Int[Array, ""], measures: Measures
 ) -> tuple[Float[Array, "q_bin param"], Float[Array, " q_bin"], Float[Array, " q_bin"]]:
     """Coordinates of each bin's own parameters, and the guess as a distance from the common value, with its sd."""
-
-    def to(value: Float[Array, ""]) -> Float[Array, ""]:
-        return measure.scale.to(value, joint.priors[measure.parameter])
 
     def one(own: Values, bin: Bin, guess: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         values = {**own, **bin.fixed}
         z = joint.per_bin.unconstrain_curve(values, bin), joint.per_bin.unconstrain_noise(values, bin)
-        distance = to(guess[0]) - to(bin.fixed[measure.parameter])
-        return jnp.concatenate(z), distance, guess[1] * jnp.abs(jax.grad(to)(guess[0]))
+
+        def distance(name: str, scale: Scale) -> tuple[Array, Array]:
+            to = partial(scale.to, prior=joint.priors[name])
+            return to(guess[0]) - to(bin.fixed[name]), guess[1] * jnp.abs(jax.grad(to)(guess[0]))
+
+        distances, sds = zip(*(distance(*measure) for measure in measures), strict=True)
+        return jnp.concatenate(z), jnp.stack(distances)[parameter], jnp.stack(sds)[parameter]
 
     return jax.vmap(one)(own, joint.at(pooled), guess)
 
 
 def _slope(
-    joint: Joint, pooled: Values, x: Float[Array, " coordinate"], where: Where, measure: Measure
+    joint: Joint, pooled: Values, x: Float[Array, " coordinate"], where: Where, measures: Measures
 ) -> tuple[Float[Array, ""], Float[Array, " coordinate"]]:
     """One bin's potential and its gradient, at the distance x[0], in units of the width, and the bin's own coordinates
     x[1:]."""
     bin = jax.tree.map(lambda array: array[where.place], joint.at(pooled))
 
+    def moved(place: int, name: str, scale: Scale, distance: Float[Array, ""]) -> Float[Array, ""]:
+        prior, common, chosen = joint.priors[name], bin.fixed[name], where.parameter == place
+        middle, shift = (jnp.where(chosen, own, 0.0) for own in (scale.to(common, prior), where.width * distance))
+        return jnp.where(chosen, scale.back(middle + shift, prior), common)
+
     def potential(x: Float[Array, " coordinate"]) -> Float[Array, ""]:
-        prior, fixed = joint.priors[measure.parameter], bin.fixed
-        middle = measure.scale.to(fixed[measure.parameter], prior)
-        value = measure.scale.back(middle + where.width * x[0], prior)
-        there = bin._replace(fixed={**fixed, measure.parameter: value})
+        values = {measure[0]: moved(place, *measure, x[0]) for place, measure in enumerate(measures)}
+        there = bin._replace(fixed={**bin.fixed, **values})
         return joint.per_bin.potential(x[1:], there) + 0.5 * where.penalty * x[0] ** 2
 
     return jax.value_and_grad(potential)(x)

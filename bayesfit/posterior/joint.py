@@ -223,8 +223,10 @@ def _suited(pooling: Pooling, posterior: Posterior, bins: Bin) -> Pooling:
     return pooling.suited_to(priors_of(posterior, first_of(bins))[pooling.parameter])
 
 
+@partial(jax.jit, static_argnames=("posterior", "seed"), inline=True)
 def priors_of(posterior: Posterior, bin: Bin, seed: int = 0) -> dict[str, dist.Distribution]:
-    """The prior of every sampled parameter of one bin; where it depends on other parameters, at a draw of these."""
+    """The prior of every sampled parameter of one bin; where it depends on other parameters, at a draw of these. It is
+    traced once, and the curve, which is not asked for, is not computed."""
     program = numpyro.handlers.seed(posterior.overridden(posterior.parameters, bin), jax.random.key(seed))
     trace = numpyro.handlers.trace(program).get_trace(bin)
     return {name: site["fn"] for name, site in trace.items() if site["type"] == "sample"}
@@ -236,13 +238,8 @@ def _check_priors(posterior: Posterior, bins: Bin, poolings: tuple[Pooling, ...]
     Raises:
         SettingsError: the prior differs between bins, or depends on other parameters.
     """
-    names = [pooling.parameter for pooling in poolings if pooling.needs_prior]
-
-    def numbers(bin: Bin, seed: int) -> dict[str, list[Array]]:
-        priors = priors_of(posterior, bin, seed)
-        return {name: [jnp.asarray(leaf) for leaf in jax.tree.leaves(priors[name])] for name in names}
-
-    one, other = (jax.vmap(lambda bin, seed=seed: numbers(bin, seed))(bins) for seed in (0, 1))
+    names = tuple(pooling.parameter for pooling in poolings if pooling.needs_prior)
+    one, other = (_numbers(posterior, bins, names, seed) for seed in (0, 1))
     for name in names:
         if not all(np.all(a == b[0]) for a, b in zip(one[name], other[name], strict=True)):
             raise SettingsError(
@@ -250,3 +247,14 @@ def _check_priors(posterior: Posterior, bins: Bin, poolings: tuple[Pooling, ...]
                 field=f"across.{name}",
                 remedy=f"Give one in priors.{name}",
             )
+
+
+@partial(jax.jit, static_argnames=("posterior", "names", "seed"))
+def _numbers(posterior: Posterior, bins: Bin, names: tuple[str, ...], seed: int) -> dict[str, list[Array]]:
+    """The numbers (q_bin, ...) of which these parameters' priors are made."""
+
+    def one(bin: Bin) -> dict[str, list[Array]]:
+        priors = priors_of(posterior, bin, seed)
+        return {name: [jnp.asarray(leaf) for leaf in jax.tree.leaves(priors[name])] for name in names}
+
+    return jax.vmap(one)(bins)

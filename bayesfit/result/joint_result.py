@@ -12,7 +12,7 @@ import xarray as xr
 
 from bayesfit.diagnose.joint_verdict import Common, judge
 from bayesfit.diagnose.outcome import Outcome, Together
-from bayesfit.diagnose.pooling_check import Checked, Fit, check_pooling
+from bayesfit.diagnose.pooling_check import Checked, Fit, check_poolings
 from bayesfit.diagnose.rules import Case, weigh
 from bayesfit.modelling.laws import Law
 from bayesfit.posterior.joint import Joint, compiled
@@ -109,7 +109,7 @@ def _checked(outcome: Outcome, together: Together) -> list[Checked]:
     q = curves.q.values.astype(float) if "q" in curves.coords else np.full(outcome.bins, np.nan)
     freedom = np.maximum(outcome.problem.points - len(fits.solution.sd), 1)
     fit = Fit(together.joint, q, fits, freedom, outcome.draws, together.draws)
-    return [check_pooling(pooling, fit) for pooling in together.joint.all_poolings]
+    return check_poolings(fit)
 
 
 def _all_in_common(together: Together, prior: Arrays, posterior: xr.Dataset) -> xr.Dataset:

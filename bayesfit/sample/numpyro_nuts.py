@@ -6,19 +6,20 @@ Between chunks the host assesses the draws, reports progress, and stops cleanly 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 from numpyro.infer.hmc import hmc
 from numpyro.infer.util import ParamInfo
 
 from bayesfit.compute.devices import on_one_device
 from bayesfit.compute.work import Progress
+from bayesfit.compute.workers import side_by_side
 from bayesfit.sample.draws import STATS, Arrays, Schedule
 from bayesfit.sample.escalation import Step
 from bayesfit.sample.loop import Run, Table
@@ -27,6 +28,7 @@ from bayesfit.sample.snapshots import as_part, assessment_of, of_assessment, of_
 from bayesfit.sample.target import LargeTarget, Target
 
 CHUNK = 50  # transitions
+TOGETHER = 2  # chains that one program advances
 TREE_DEPTH = 10  # at most
 CONSTRAINED_TOGETHER = 32  # draws
 
@@ -74,13 +76,27 @@ class NumPyroNuts:
 
     def advance(self) -> None:
         """Advance all chains by a chunk."""
-        target, arguments = self.large.target, (self.large.data, self.preconditioner, self.state)
-        static = target, self.adaptation
-        self.state, made = _run(target, _advance, *arguments, static=static, identity=target.identity)
-        made = {name: np.asarray(array) for name, array in made.items()}
+        self.state, made = self._advanced()
         never = np.zeros(made["potential"].shape)  # NumPyro makes no independence proposals
         columns = [made.get(name, never)[..., None] for name in STATS]
         self.run.add([*np.concatenate([made["u"], *columns], axis=-1)])
+
+    def _advanced(self) -> tuple[Any, Arrays]:
+        """The chains' states after a chunk, and what they drew. A program of two chains advances each pair, side by
+        side on the cores that there are, so that draws do not depend on their number."""
+        target, chains = self.large.target, len(self.kept)
+        static = target, self.adaptation
+        width = min(TOGETHER, chains) if target.kept_on_disk else chains
+
+        def advanced(chosen: Int[np.ndarray, " chosen"]) -> Any:
+            state = jax.tree.map(lambda array: np.asarray(array)[chosen], self.state)
+            arguments = self.large.data, self.preconditioner, state
+            made = _run(target, _advance, *arguments, static=static, identity=target.identity)
+            return jax.tree.map(np.asarray, made)
+
+        groups = np.resize(np.arange(chains), (-(-chains // width), width))  # some chains twice if they do not go up
+        made = side_by_side([partial(advanced, chosen) for chosen in groups])
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays)[:chains], *made)
 
     def series(self, table: Table) -> Float[np.ndarray, "series chain draw"]:
         """All coordinates of the target."""
