@@ -1,13 +1,15 @@
 """Polydisperse spheres in light scattering, each weighted by its Mie intensity at the angle of the bin.
 
 Formula     g2(tau) = baseline + contrast * g1^2,
-            g1 = sum_k w_k M(R_k, theta) exp(-D_k q^2 tau) / sum_k w_k M(R_k, theta)
-Symbols     tau delay [s]; R_k radii, on even steps of log R; w_k their shares; M Mie's intensity of a sphere; theta
-            scattering angle; D_k = kB T / (6 pi eta R_k); rate relaxation rate [1/s] of the harmonic mean of the radii,
-            weighted by volume, so that it is D q^2 at all angles; width standard deviation of log R [1], shape_3 to
-            shape_6 [1], as for `size_distribution`, of the distribution of volume; cos_angle cosine of theta [1];
-            rate_of_unit_size rate [1/s] of a sphere of size parameter 2 pi n R / wavelength = 1. The last two are known
-            of each bin: they follow from its q, and from temperature, viscosity, wavelength and index of the solvent.
+            g1 = sum_k w_k P(R_k, theta) exp(-D_k q^2 tau) / sum_k w_k P(R_k, theta)
+Symbols     tau delay [s]; R_k radii, on even steps of log R; w_k shares of the intensity that they would scatter if they
+            were small, in proportion to their number times R_k^6; P Mie's intensity of a sphere over that of a small
+            one; theta scattering angle; D_k = kB T / (6 pi eta R_k); rate relaxation rate [1/s] of the harmonic mean
+            of the radii by these weights, the z-average, so that it is D q^2 at all angles; width standard deviation
+            of log R [1], shape_3 to shape_6 [1], as for `size_distribution`, by these weights; cos_angle cosine of
+            theta [1]; rate_of_unit_size rate [1/s] of a sphere of size parameter 2 pi n R / wavelength = 1. The last
+            two are known of each bin: they follow from its q, and from temperature, viscosity, wavelength and index of
+            the solvent.
 Validity    Dilute, homogeneous spheres without absorption, of size parameter up to 25, which is a radius of 1.9 um in
             water at 633 nm; no light that is scattered twice, or reflected by the cell. The distribution is the same at
             all angles, so that many are fitted at once by across = {rate = "diffusion", width = "shared", shape_3 =
@@ -23,6 +25,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import interpax
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -34,7 +37,7 @@ from bayesfit.api.hydrodynamics import hydrodynamic_radius
 from bayesfit.models._sizes import PARAMETERS, about_harmonic, derived, distribution, sample_weights
 
 SIZES = np.linspace(np.log(1e-2), np.log(25.0), 801)  # log of the size parameter
-COSINES = np.linspace(-1.0, 1.0, 601)
+ANGLES = np.linspace(0.0, np.pi, 241)  # of scattering [rad]
 WAVES = 60  # partial waves, more than any size needs
 POLARISATIONS = ("vertical", "unpolarised")
 INDEX = (1.0, 3.0)  # of the particles, relative to the solvent
@@ -42,27 +45,32 @@ NEEDED = ("temperature", "viscosity", "wavelength", "refractive_index")
 BY_NUMBER = -6.0  # power of the radius that makes numbers of spheres from the weights
 
 description = "polydisperse spheres with Mie intensities; needs the option `relative_index`"
-formula = "g2 = baseline + contrast * (sum_k w_k M(R_k, theta) exp(-D_k q^2 tau) / sum_k w_k M(R_k, theta))^2"
+formula = "g2 = baseline + contrast * (sum_k w_k P(R_k, theta) exp(-D_k q^2 tau) / sum_k w_k P(R_k, theta))^2"
 
 
 class Table(NamedTuple):
-    """Mie's intensity over the sixth power of the size parameter, on `SIZES` and `COSINES`, and its slope over the
-    logarithm of the size, each (size, cosine)."""
+    """Mie's intensity over the sixth power of the size parameter, on `ANGLES` and `SIZES`, and its slope over the
+    logarithm of the size, each (angle, size)."""
 
     values: np.ndarray
     slopes: np.ndarray
 
     def __call__(self, log_size, cosine):
-        """The intensity at logarithms of size parameters (...) and one cosine: a cubic spline in the former, linear in
-        the latter. It is constant below the smallest size, as Rayleigh's is, and above the largest."""
-        column = (cosine + 1.0) / (COSINES[1] - COSINES[0])
-        left = jnp.clip(column.astype(int), 0, COSINES.size - 2)
-        share = column - left
-        values, slopes = (
-            (1.0 - share) * array[:, left] + share * array[:, left + 1] for array in map(jnp.asarray, self)
-        )
+        """The intensity at logarithms of size parameters (...) and one cosine: a cubic spline in the former, in the
+        angle the cubic through the four nearest nodes. It is constant below the smallest size, as Rayleigh's is, and
+        above the largest."""
+        place = jnp.arccos(cosine) / ANGLES[1]
+        first = jnp.clip(place.astype(int) - 1, 0, ANGLES.size - 4)
+        share = lagrange(place - first)
+        values, slopes = (share @ jax.lax.dynamic_slice_in_dim(jnp.asarray(array), first, 4) for array in self)
         inside = jnp.clip(log_size, SIZES[0], SIZES[-1])
         return interpax.interp1d(inside, SIZES, values, method="cubic2", fx=slopes, even_spacing=True)
+
+
+def lagrange(place):
+    """Shares (4,) of the values at 0, 1, 2, 3 in the value at a place, of the cubic through them (Lagrange)."""
+    a, b, c, d = place, place - 1.0, place - 2.0, place - 3.0
+    return jnp.stack([-b * c * d / 6.0, a * c * d / 2.0, -a * b * d / 2.0, a * b * c / 6.0])
 
 
 @lru_cache(maxsize=8)
@@ -77,7 +85,7 @@ def tabulated(relative_index, polarisation):
     except ImportError as error:
         remedy = "pip install 'bayesfit[light]'"
         raise SettingsError("needs miepython, which is not installed", field="mie_spheres", remedy=remedy) from error
-    values = np.empty((SIZES.size, COSINES.size))
+    values = np.empty((SIZES.size, ANGLES.size))
     pi, tau = angular(WAVES)
     for row, size in zip(values, np.exp(SIZES), strict=True):
         a, b = (np.asarray(own)[:WAVES] for own in coefficients(relative_index, size))
@@ -87,17 +95,19 @@ def tabulated(relative_index, polarisation):
         across = np.abs((factor * a) @ p + (factor * b) @ t) ** 2
         along = np.abs((factor * a) @ t + (factor * b) @ p) ** 2
         row[:] = (across if polarisation == "vertical" else 0.5 * (across + along)) / size**6
-    return Table(values, CubicSpline(SIZES, values, bc_type="clamped")(SIZES, 1))
+    slopes = CubicSpline(SIZES, values, bc_type="clamped")(SIZES, 1)
+    return Table(values.T.copy(), slopes.T.copy())
 
 
 def angular(waves):
-    """pi_n and tau_n (wave, cosine) of the orders from 1 on, on `COSINES`: Bohren & Huffman, eq. 4.47."""
-    pi = np.zeros((waves + 1, COSINES.size))
+    """pi_n and tau_n (wave, angle) of the orders from 1 on, on `ANGLES`: Bohren & Huffman, eq. 4.47."""
+    cosine = np.cos(ANGLES)
+    pi = np.zeros((waves + 1, cosine.size))
     pi[1] = 1.0
     for n in range(2, waves + 1):
-        pi[n] = ((2 * n - 1) * COSINES * pi[n - 1] - n * pi[n - 2]) / (n - 1)
+        pi[n] = ((2 * n - 1) * cosine * pi[n - 1] - n * pi[n - 2]) / (n - 1)
     order = np.arange(1, waves + 1)[:, None]
-    return pi[1:], order * COSINES * pi[1:] - (order + 1) * pi[:-1]
+    return pi[1:], order * cosine * pi[1:] - (order + 1) * pi[:-1]
 
 
 def make(relative_index, polarisation="vertical"):
@@ -124,7 +134,7 @@ def make(relative_index, polarisation="vertical"):
         name="mie_spheres",
         program=program,
         parameters=(
-            Parameter("rate", "1/s", r"\bar\Gamma", "relaxation rate of the harmonic mean of the radii by volume"),
+            Parameter("rate", "1/s", r"\bar\Gamma", "relaxation rate of the z-average of the radii"),
             *PARAMETERS,
             Parameter("cos_angle", "", r"\cos\theta", "cosine of the scattering angle; known of each bin"),
             Parameter("rate_of_unit_size", "1/s", r"\Gamma_1", "rate of size parameter 1; known of each bin"),

@@ -83,14 +83,14 @@ def curves(g1, **attrs):
 
 
 def test_curve_is_the_sum_by_hand():
-    """The weights of the model are shares of volume."""
+    """The weights of the model are shares of number times R^6, and its rate is that of their harmonic mean."""
     model = bayesfit.get_model({"name": "mie_spheres", "relative_index": 1.2})
     width, shape = 0.25, [0.4, -0.3, 0.2, 0.1]
     log_radius, weight = _sizes.weights(width, shape, _sizes.STEPS, np)
     radius = 150.0 * np.exp(_sizes.about_harmonic(log_radius, weight, np))
     data = curves(np.zeros((3, TAU.size)))
     known = mie_spheres.known(data)
-    expected = by_hand(radius, weight / radius**3)
+    expected = by_hand(radius, weight / radius**6)
     for place in range(3):
         diffusion = 1.380649e-23 * 298.15 / (6 * np.pi * 8.9e-4 * 150.0 * 1e-29)
         values = {

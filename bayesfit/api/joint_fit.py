@@ -23,6 +23,7 @@ from bayesfit.posterior.pooling import check_choices, check_poolings, parse_acro
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import Problem
 from bayesfit.posterior.trial import check_density
+from bayesfit.result import predictions
 from bayesfit.sample import joint_nuts, least_squares, variational
 from bayesfit.sample.draws import Draws
 from bayesfit.sample.joint_starts import find_start
@@ -95,6 +96,7 @@ def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Out
     _warn_of_uncertain_q(pooled, before.curves)
     pooled = pooled.of_bins(places)
     stop = heeded()
+    _start_compiling(before)
     joint, found = _estimated(pooled, before, report, stop)
     hierarchical = any(pooling.hierarchical for pooling in pooled.poolings)
     fits = found.least_squares
@@ -104,6 +106,14 @@ def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Out
     draws, shared, k = _sampled(joint, start, before, report, stop)
     together = Together(pooled.across, joint, fits, shared, start.how, pooled.priors, pooled.fixed, dependent, k)
     return replace(found, lowest_potential=_lowest(draws.stats["potential"]), draws=draws, together=together)
+
+
+def _start_compiling(before: Outcome) -> None:
+    """Begin to compile, in the background, the programs of single bins that a joint fit needs, too."""
+    posterior, bins = before.problem.posterior, before.problem.bins
+    least_squares.start_compiling(posterior, bins)
+    names = (*posterior.names, *posterior.marginal, *posterior.fixed)
+    predictions.start_compiling(posterior, bins, names, before.settings.chains)
 
 
 def _warn_of_uncertain_q(pooled: Pooled, curves: xr.Dataset) -> None:
