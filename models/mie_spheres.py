@@ -62,9 +62,9 @@ class Table(NamedTuple):
         place = jnp.arccos(cosine) / ANGLES[1]
         first = jnp.clip(place.astype(int) - 1, 0, ANGLES.size - 4)
         share = lagrange(place - first)
-        values, slopes = (share @ jax.lax.dynamic_slice_in_dim(jnp.asarray(array), first, 4) for array in self)
+        values, slopes = (jax.lax.dynamic_slice_in_dim(jnp.asarray(array), first, 4).T for array in self)
         inside = jnp.clip(log_size, SIZES[0], SIZES[-1])
-        return interpax.interp1d(inside, SIZES, values, method="cubic2", fx=slopes, even_spacing=True)
+        return interpax.interp1d(inside, SIZES, values, method="cubic2", fx=slopes, even_spacing=True) @ share
 
 
 def lagrange(place):

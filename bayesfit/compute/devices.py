@@ -161,10 +161,11 @@ def on_one_device(
 def program_for(
     function: Callable[..., PyTree], *arguments: PyTree, static: tuple[Any, ...] = (), identity: str | None = None
 ) -> Callable[..., PyTree]:
-    """The compiled program that `on_one_device` calls for arguments of these shapes."""
-    program, parts = _program_and_parts(function, arguments, static, identity)
-    (device,) = parts[0].devices()
-    return lambda *given: program(*(_placed(leaf, device) for leaf in jax.tree.leaves(given)))
+    """The compiled program that `on_one_device` calls for arguments of these shapes, as a function of the last one, an
+    array; the others stay as they are."""
+    program, (*others, last) = _program_and_parts(function, arguments, static, identity)
+    (device,) = last.devices()
+    return lambda given: program(*others, _placed(given, device))
 
 
 def _program_and_parts(

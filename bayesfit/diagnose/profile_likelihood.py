@@ -24,6 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from bayesfit.compute.hardware import cores
+from bayesfit.compute.workers import in_turn
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.joint import Joint, compiled, program_of
@@ -89,26 +91,28 @@ def profiled(joint: Joint, pooled: Pooled, starts: Starts) -> Profiled:
     given = starts.own, (starts.guess, starts.sd), np.array(parameter)
     found = compiled(_coordinates, joint, pooled.values, *given, static=static)
     own, distances, widths = map(np.asarray, found)
-    joint, values = jax.device_put((joint, pooled.values), jax.local_devices()[0])
     first = np.concatenate([[0.0], own[0]])
-    program = program_of(_slope, joint, values, first, Where(0, 0, 1.0, 1.0), static=static)
 
     def at(place: int, width: float, penalty: float) -> Slope:
-        where = jax.device_put(Where(parameter, place, width, penalty), jax.local_devices()[0])
+        where = Where(parameter, place, width, penalty)
+        program = program_of(_slope, joint, pooled.values, where, first, static=static)
 
         def slope(x: Host) -> tuple[float, Host]:
-            value, gradient = program(joint, values, x, where)
+            value, gradient = program(x)
             return float(value), np.asarray(gradient)
 
         return slope
 
     widths = np.clip(np.nan_to_num(widths, nan=WIDTHS[1]), *WIDTHS)
     distances = np.clip(np.nan_to_num(distances), -FARTHEST, FARTHEST)
-    rows = []
-    for place, (z, distance, width) in enumerate(zip(own, distances, widths, strict=True)):
-        pulled, free = at(place, pooled.scatter, 1.0), at(place, float(width), 0.0)
-        x, sd, residual = _likelihood_ratio(pulled, free, z, distance / width)
-        rows.append((width * x, width * sd, residual))
+
+    def of_bin(place: int) -> tuple[float, float, float]:
+        width = float(widths[place])
+        pulled, free = at(place, pooled.scatter, 1.0), at(place, width, 0.0)
+        x, sd, residual = _likelihood_ratio(pulled, free, own[place], distances[place] / width)
+        return width * x, width * sd, residual
+
+    rows = list(in_turn([partial(of_bin, place) for place in range(len(own))], cores()))
     return Profiled(*np.reshape(rows, (-1, 3)).T)
 
 
@@ -132,7 +136,7 @@ def _coordinates(
 
 
 def _slope(
-    joint: Joint, pooled: Values, x: Float[Array, " coordinate"], where: Where, measures: Measures
+    joint: Joint, pooled: Values, where: Where, x: Float[Array, " coordinate"], measures: Measures
 ) -> tuple[Float[Array, ""], Float[Array, " coordinate"]]:
     """One bin's potential and its gradient, at the distance x[0], in units of the width, and the bin's own coordinates
     x[1:]."""

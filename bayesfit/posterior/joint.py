@@ -172,7 +172,7 @@ def compiled(function: Callable[..., Any], joint: Joint, *arguments: Any, static
 
 
 def program_of(function: Callable[..., Any], joint: Joint, *arguments: Any, static: tuple[Any, ...] = ()) -> Any:
-    """The program behind `compiled`, for arguments of these shapes."""
+    """The program behind `compiled` for these arguments, as a function of the last one, an array."""
     return program_for(function, joint, *arguments, static=static, identity=joint.identity)
 
 

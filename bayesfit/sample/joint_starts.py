@@ -14,6 +14,7 @@ point is misleading elsewhere. So here the preconditioner is diagonal, and a lon
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,6 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, UInt32
 
+from bayesfit.compute.hardware import cores
+from bayesfit.compute.workers import in_turn
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.deviations import DEVIATIONS
 from bayesfit.posterior.joint import OWN, Joint, compiled, program_of
@@ -49,11 +52,10 @@ Slope = Callable[[Vector], tuple[float, Vector]]  # the potential and its gradie
 
 def slopes(joint: Joint) -> Slope:
     """The compiled function that gives the potential and its gradient."""
-    joint = jax.device_put(joint, jax.local_devices()[0])
     program = program_of(Joint.slope, joint, np.zeros(joint.dimensions))
 
     def slope(vector: Vector) -> tuple[float, Vector]:
-        value, gradient = program(joint, vector)
+        value, gradient = program(vector)
         return float(value), np.asarray(gradient)
 
     return slope
@@ -80,7 +82,7 @@ def _modes(
     slope: Slope, starts: Vectors, free: Vector, sets: Float[np.ndarray, "set param"]
 ) -> tuple[Vectors, Float[np.ndarray, " chain"]]:
     """The mode that each start leads to, and the potential there, which is infinite where it is not finite."""
-    modes = np.array([_descend(slope, start, free, sets) for start in starts])
+    modes = np.array(list(in_turn([partial(_descend, slope, start, free, sets) for start in starts], cores())))
     potentials = np.array([slope(mode)[0] for mode in modes])
     return modes, np.where(np.isfinite(potentials), potentials, np.inf)
 
