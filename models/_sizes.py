@@ -15,13 +15,16 @@ import numpyro
 import numpyro.distributions as dist
 import xarray as xr
 from numpy.polynomial.hermite_e import hermeval
+from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.transforms import AffineTransform, ComposeTransform, SoftplusTransform
 from scipy.special import factorial
 
 from bayesfit import Parameter
 from bayesfit.api.hydrodynamics import hydrodynamic_radius
 
 HALF, STEPS, FINE, ORDERS = 4.0, 17, 161, (3, 4, 5, 6)  # steps of u in the fit, and where quantities are derived
-FREEDOM, SCALE = 8.0, 0.7  # of the Student-t distribution of the coefficients
+WIDTH, NARROW = (np.log(0.15), 1.0), 0.05  # of its log-normal prior; where its coordinate changes
+FREEDOM, SCALE = 20.0, 0.75  # of the Student-t distribution of the coefficients
 COEFFICIENTS = tuple(f"shape_{order}" for order in ORDERS)
 PARAMETERS = (
     Parameter("width", "", r"\sigma", "standard deviation of the logarithm of the radius"),
@@ -44,9 +47,43 @@ TAIL, SHARE = 1e-3, 0.1  # the grid leaves out less than such a tail, in all but
 BAND = 0.025, 0.975
 
 
+class _Widths(type(constraints.softplus_positive)):
+    """The widths, all positive, whose coordinate is z of `NARROW` softplus(z): the width itself in units of `NARROW`
+    where it is larger, its logarithm where it is smaller."""
+
+
+@biject_to.register(_Widths)
+def _from_coordinate(widths):
+    return ComposeTransform([SoftplusTransform(), AffineTransform(0.0, NARROW, domain=constraints.positive)])
+
+
+class WidthPrior(dist.Distribution):
+    """Log-normal. Of a narrow distribution, data tell an upper limit of the width. That is an edge beside a long tail
+    of its logarithm, in which chains would be slow; so their coordinate is another one, see `_Widths`."""
+
+    support = _Widths()
+    pytree_data_fields = ("log_normal",)
+
+    def __init__(self, *, validate_args=None):
+        self.log_normal = dist.LogNormal(*WIDTH)
+        super().__init__(validate_args=validate_args)
+
+    def sample(self, key, sample_shape=()):
+        return self.log_normal.sample(key, sample_shape)
+
+    def log_prob(self, value):
+        return self.log_normal.log_prob(value)
+
+    def cdf(self, value):
+        return self.log_normal.cdf(value)
+
+    def icdf(self, q):
+        return self.log_normal.icdf(q)
+
+
 def sample_weights():
     """Sample a distribution: log(R_k / R_0) and the weights, each (step,)."""
-    width = numpyro.sample("width", dist.LogNormal(np.log(0.15), 1.0))
+    width = numpyro.sample("width", WidthPrior())
     shape = [numpyro.sample(name, dist.StudentT(FREEDOM, 0.0, SCALE)) for name in COEFFICIENTS]
     return weights(width, shape, STEPS, jnp)
 
