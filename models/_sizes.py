@@ -24,7 +24,7 @@ from bayesfit.api.hydrodynamics import hydrodynamic_radius
 
 HALF, STEPS, FINE, ORDERS = 4.0, 17, 161, (3, 4, 5, 6)  # steps of u in the fit, and where quantities are derived
 WIDTH, NARROW = (np.log(0.15), 1.0), 0.05  # of its log-normal prior; where its coordinate changes
-FREEDOM, SCALE = 20.0, 0.75  # of the Student-t distribution of the coefficients
+FREEDOM, SCALE = 8.0, 0.7  # of the Student-t distribution of the coefficients
 COEFFICIENTS = tuple(f"shape_{order}" for order in ORDERS)
 PARAMETERS = (
     Parameter("width", "", r"\sigma", "standard deviation of the logarithm of the radius"),
