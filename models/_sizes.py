@@ -47,7 +47,7 @@ TAIL, SHARE = 1e-3, 0.1  # the grid leaves out less than such a tail, in all but
 BAND = 0.025, 0.975
 
 
-class _Widths(type(constraints.softplus_positive)):
+class _Widths(constraints._SoftplusPositive):
     """The widths, all positive, whose coordinate is z of `NARROW` softplus(z): the width itself in units of `NARROW`
     where it is larger, its logarithm where it is smaller."""
 

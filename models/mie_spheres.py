@@ -2,14 +2,14 @@
 
 Formula     g2(tau) = baseline + contrast * g1^2,
             g1 = sum_k w_k P(R_k, theta) exp(-D_k q^2 tau) / sum_k w_k P(R_k, theta)
-Symbols     tau delay [s]; R_k radii, on even steps of log R; w_k shares of the intensity that they would scatter if they
-            were small, in proportion to their number times R_k^6; P Mie's intensity of a sphere over that of a small
-            one; theta scattering angle; D_k = kB T / (6 pi eta R_k); rate relaxation rate [1/s] of the harmonic mean
-            of the radii by these weights, the z-average, so that it is D q^2 at all angles; width standard deviation
-            of log R [1], shape_3 to shape_6 [1], as for `size_distribution`, by these weights; cos_angle cosine of
-            theta [1]; rate_of_unit_size rate [1/s] of a sphere of size parameter 2 pi n R / wavelength = 1. The last
-            two are known of each bin: they follow from its q, and from temperature, viscosity, wavelength and index of
-            the solvent.
+Symbols     tau delay [s]; R_k radii, on even steps of log R; w_k shares of the intensity that they would scatter if
+            they were small, in proportion to their number times R_k^6; P Mie's intensity of a sphere over that of a
+            small one; theta scattering angle; D_k = kB T / (6 pi eta R_k); rate relaxation rate [1/s] of the harmonic
+            mean of the radii by these weights, the z-average, so that it is D q^2 at all angles; width standard
+            deviation of log R [1], shape_3 to shape_6 [1], as for `size_distribution`, by these weights; cos_angle
+            cosine of theta [1]; rate_of_unit_size rate [1/s] of a sphere of size parameter 2 pi n R / wavelength = 1.
+            The last two are known of each bin: they follow from its q, and from temperature, viscosity, wavelength and
+            index of the solvent.
 Validity    Dilute, homogeneous spheres without absorption, of size parameter up to 25, which is a radius of 1.9 um in
             water at 633 nm; no light that is scattered twice, or reflected by the cell. The distribution is the same at
             all angles, so that many are fitted at once by across = {rate = "diffusion", width = "shared", shape_3 =

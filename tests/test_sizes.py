@@ -1,9 +1,12 @@
 """Size distributions: weights against closed forms, and a fit against the truth and the cumulant."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+from jax import enable_x64, grad, random
 from matplotlib.figure import Figure
+from numpyro.distributions import biject_to
 from scipy import integrate, stats
 
 import bayesfit
@@ -36,6 +39,23 @@ def test_few_steps_give_the_curve_of_the_integral(shape, width):
     np.testing.assert_allclose(*g1, atol=2e-3 if width == 1.0 else 2e-4)
     assert np.sqrt(few[1] @ few[0] ** 2) == pytest.approx(width)
     assert few[1].min() > 0
+
+
+def test_the_prior_of_the_width_is_lognormal_in_a_coordinate_that_is_linear_where_it_is_wide():
+    prior, law = _sizes.WidthPrior(), stats.lognorm(1.0, scale=0.15)
+    width = np.array([1e-4, 0.01, 0.05, 0.3, 1.5])
+    np.testing.assert_allclose(prior.log_prob(width), law.logpdf(width), rtol=1e-5)
+    np.testing.assert_allclose(prior.cdf(width), law.cdf(width), atol=1e-6)
+    np.testing.assert_allclose(prior.icdf(np.array([0.1, 0.5])), law.ppf([0.1, 0.5]), rtol=1e-5)
+    assert stats.kstest(prior.sample(random.key(1), (500,)), law.cdf).pvalue > 0.01
+    with enable_x64(True):
+        to_width = biject_to(prior.support)
+        z = to_width._inverse(jnp.asarray(width))
+        np.testing.assert_allclose(to_width(z), width)
+        slopes = [grad(to_width)(own) for own in z]
+        np.testing.assert_allclose(to_width.log_abs_det_jacobian(z, width), np.log(slopes))
+    assert slopes[0] == pytest.approx(width[0], rel=1e-2)  # as of a logarithm
+    assert slopes[-1] == pytest.approx(_sizes.NARROW, rel=1e-6)
 
 
 def test_the_shape_can_have_two_peaks():

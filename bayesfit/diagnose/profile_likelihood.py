@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,15 @@ class Starts(NamedTuple):
     sd: OfBins
 
 
+class Given(NamedTuple):
+    """`Starts` as a program takes them, and the place of the parameter among all that may be profiled."""
+
+    own: Values
+    guess: OfBins
+    sd: OfBins
+    parameter: Host
+
+
 class Profiled(NamedTuple):
     """The maximum of each bin's profile likelihood: its `distance` from the common value, on the pooling's scale; the
     `sd` by the curvature there, NaN where that is not positive; and the `residual`, the signed root of the likelihood
@@ -88,8 +97,8 @@ def profiled(joint: Joint, pooled: Pooled, starts: Starts) -> Profiled:
     """The profile likelihood of one pooled parameter in every bin."""
     static = (tuple(pooled.scales.items()),)
     parameter = list(pooled.scales).index(pooled.parameter)
-    given = starts.own, (starts.guess, starts.sd), np.array(parameter)
-    found = compiled(_coordinates, joint, pooled.values, *given, static=static)
+    given = Given(starts.own, starts.guess, starts.sd, np.array(parameter))
+    found = compiled(_coordinates, joint, pooled.values, given, static=static)
     own, distances, widths = map(np.asarray, found)
     first = np.concatenate([[0.0], own[0]])
 
@@ -117,22 +126,22 @@ def profiled(joint: Joint, pooled: Pooled, starts: Starts) -> Profiled:
 
 
 def _coordinates(
-    joint: Joint, pooled: Values, own: Values, guess: tuple[Array, Array], parameter: Int[Array, ""], measures: Measures
+    joint: Joint, pooled: Values, given: Given, measures: Measures
 ) -> tuple[Float[Array, "q_bin param"], Float[Array, " q_bin"], Float[Array, " q_bin"]]:
     """Coordinates of each bin's own parameters, and the guess as a distance from the common value, with its sd."""
 
-    def one(own: Values, bin: Bin, guess: tuple[Array, Array]) -> tuple[Array, Array, Array]:
+    def one(bin: Bin, own: Values, guess: Any, sd: Any) -> tuple[Array, Array, Array]:
         values = {**own, **bin.fixed}
         z = joint.per_bin.unconstrain_curve(values, bin), joint.per_bin.unconstrain_noise(values, bin)
 
         def distance(name: str, scale: Scale) -> tuple[Array, Array]:
             to = partial(scale.to, prior=joint.priors[name])
-            return to(guess[0]) - to(bin.fixed[name]), guess[1] * jnp.abs(jax.grad(to)(guess[0]))
+            return to(guess) - to(bin.fixed[name]), sd * jnp.abs(jax.grad(to)(guess))
 
         distances, sds = zip(*(distance(*measure) for measure in measures), strict=True)
-        return jnp.concatenate(z), jnp.stack(distances)[parameter], jnp.stack(sds)[parameter]
+        return jnp.concatenate(z), jnp.stack(distances)[given.parameter], jnp.stack(sds)[given.parameter]
 
-    return jax.vmap(one)(own, joint.at(pooled), guess)
+    return jax.vmap(one)(joint.at(pooled), given.own, given.guess, given.sd)
 
 
 def _slope(

@@ -43,6 +43,7 @@ HALVINGS = 8
 BOUND = 8.0  # coordinate of a fitted value that lies on the edge of its prior
 WORSE = 10.0  # nats: a chain whose mode is so far above the best one begins at the best one
 ONE_MODE = 1.0  # nats by which the potentials of modes differ that are taken for one
+FIRST = 6  # draws that are tried first, at least
 MORE = 32  # draws that are tried if the first ones do not lead to one mode
 
 Vector = Float[np.ndarray, " param"]
@@ -65,10 +66,13 @@ def find_start(joint: Joint, points: PointEstimate, hierarchical: bool, chains: 
     """One starting point for each chain, at the best modes found."""
     free = np.asarray(joint.vector({name: np.full(s, not is_scale(name), float) for name, s in joint.shapes.items()}))
     slope, sets = slopes(joint), _independent_sets(joint)
-    found, potentials = _modes(slope, _starts(joint, points, chains, seed), free, sets)
+    first = chains if hierarchical else max(chains, FIRST)
+    found, potentials = _modes(slope, _starts(joint, points, first, seed), free, sets)
     if not hierarchical and not np.ptp(potentials) < ONE_MODE:
         others, theirs = _modes(slope, _starts(joint, points, MORE, seed, together=True), free, sets)
-        found, potentials = _best(np.concatenate([found, others]), np.concatenate([potentials, theirs]), chains)
+        found, potentials = np.concatenate([found, others]), np.concatenate([potentials, theirs])
+    if len(found) > chains:
+        found, potentials = _best(found, potentials, chains)
     best, noise = found[np.argmin(potentials)], np.random.default_rng([seed, 1]).standard_normal(found.shape)
     sd = bounded(_curvatures(slope, best, sets)) ** -0.5
     if hierarchical or best.size > DENSE:
