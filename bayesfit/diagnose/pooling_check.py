@@ -58,7 +58,7 @@ class Checked(NamedTuple):
     numbers: dict[str, float]
 
 
-class Common(NamedTuple):
+class InCommon(NamedTuple):
     """What the bins have in common by one pooling: `curve` over the grid, see `Checked`; its `value` in each bin, at
     the mean on the `scale` on which distances from it are measured, and the `place` of that mean on the scale."""
 
@@ -82,16 +82,16 @@ def check_poolings(fit: Fit) -> list[Checked]:
     return [_checked(common, grid, scales, fit) for common in all_common]
 
 
-def _common(pooling: Pooling, grid: Float[np.ndarray, " point"], fit: Fit) -> Common:
+def _common(pooling: Pooling, grid: Float[np.ndarray, " point"], fit: Fit) -> InCommon:
     drawn = pooling.drawn(fit.q, grid, fit.draws.values[pooling.parameter], _finite(fit.common))
     curve = np.stack([drawn.curve.mean(axis=0), *np.quantile(drawn.curve, ENDS, axis=0)])
     scale, prior = pooling.residual_scale(drawn.bins), fit.joint.priors[pooling.parameter]
     place = np.mean(scale.to(drawn.bins, prior), axis=0)
     value = np.asarray(scale.back(place, prior))
-    return Common(pooling, curve, scale, value, np.asarray(scale.to(value, prior)))
+    return InCommon(pooling, curve, scale, value, np.asarray(scale.to(value, prior)))
 
 
-def _checked(common: Common, grid: Float[np.ndarray, " point"], scales: dict[str, Scale], fit: Fit) -> Checked:
+def _checked(common: InCommon, grid: Float[np.ndarray, " point"], scales: dict[str, Scale], fit: Fit) -> Checked:
     """The check of one pooling; `scales` are those of all poolings that can be refuted, by parameter."""
     pooling, curve, scale, value, place = common
     if not common.can_be_refuted:
