@@ -8,7 +8,7 @@ a sum is a product of rows of tables. Sums over frames are exact for the first f
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,11 +19,11 @@ if TYPE_CHECKING:  # a slow import, which a fit without counted photons does not
 GRID = 90  # points of a table
 OF_DECADE = 50, 14, 8, 3  # more of points, nodes, coarse lags and few nodes, for each decade of frames beyond USUAL
 USUAL = 10**4.5  # frames
-FINEST = 0.05  # lag in frames, the first point after 0
-EVERY, NODES = 16, 24  # frames of which each is a node of a sum, and nodes beyond
+EVERY, NODES = 16, 24  # first frames, each of which is a point of a table and a node of a sum, and nodes beyond
 SHORTEST = 1e-4  # part of an interval, below which there is one node
 FEW = 12  # nodes of what is a small part
 EVERY_OTHER = 2  # points of the grid, at each of which a convolution is computed
+NEIGHBOURS = 4  # points of a table that its values between points follow from
 COARSE = 16  # lags at which a function of two lags is tabulated
 
 Table = Float[np.ndarray, "point bin"]
@@ -48,8 +48,9 @@ def sizes_for(frames: float) -> Sizes:
 
 
 def lag_grid(frames: float) -> Float[np.ndarray, " point"]:
-    """Lags in frames, of which the first is 0, and the last so long that every correlation has vanished."""
-    return np.concatenate([[0.0], np.geomspace(FINEST, 4.0 * frames, sizes_for(frames).grid)])
+    """Lags in frames: every one at first, from 0 on, and the last so long that every correlation has vanished."""
+    beyond = np.geomspace(EVERY, max(4.0 * frames, 2.0 * EVERY), sizes_for(frames).grid + 1 - EVERY)
+    return np.concatenate([np.arange(EVERY), beyond])
 
 
 def extended(values: Float[np.ndarray, "point bin"]) -> Table:
@@ -58,7 +59,7 @@ def extended(values: Float[np.ndarray, "point bin"]) -> Table:
 
 
 class Places(NamedTuple):
-    """Where lags of this `shape` lie: the `matrix` that takes a table to its values there, linear between points."""
+    """Where lags of this `shape` lie: the `matrix` that takes a table to its values there, cubic between points."""
 
     matrix: csr_array
     shape: tuple[int, ...]
@@ -69,13 +70,23 @@ def places_of(grid: Float[np.ndarray, " point"], lag: Float[np.ndarray, "*any"])
     from scipy.sparse import csr_array
 
     flat = np.abs(lag).reshape(-1)
-    before = np.clip(np.searchsorted(grid, flat, side="right") - 1, 0, grid.size - 2)
-    share = (flat - grid[before]) / (grid[before + 1] - grid[before])
-    beyond = share > 1.0  # there the last row of the table is the value
-    before, share = np.where(beyond, grid.size - 1, before), np.where(beyond, 1.0, share)
-    values, columns = np.stack([1.0 - share, share], axis=1), np.stack([before, before + 1], axis=1)
-    given = values.reshape(-1), columns.reshape(-1), 2 * np.arange(flat.size + 1)
+    beyond = flat > grid[-1]  # there the last row of the table is the value
+    first = np.clip(np.searchsorted(grid, flat, side="right") - NEIGHBOURS // 2, 0, grid.size - NEIGHBOURS)
+    columns = first[:, None] + np.arange(NEIGHBOURS)
+    values = _lagrange(grid[columns], flat)
+    values[beyond], columns[beyond] = np.eye(1, NEIGHBOURS), grid.size
+    given = values.reshape(-1), columns.reshape(-1), NEIGHBOURS * np.arange(flat.size + 1)
     return Places(csr_array(given, shape=(flat.size, grid.size + 1)), np.shape(lag))
+
+
+def _lagrange(nodes: Float[np.ndarray, "any node"], x: Float[np.ndarray, " any"]) -> Float[np.ndarray, "any node"]:
+    """The factors of values at nodes in the value at x of the polynomial through them."""
+    factors = np.ones(nodes.shape)
+    for own in range(nodes.shape[1]):
+        for other in range(nodes.shape[1]):
+            if own != other:
+                factors[:, own] *= (x - nodes[:, other]) / (nodes[:, own] - nodes[:, other])
+    return factors
 
 
 def at(table: Table, places: Places) -> Float[np.ndarray, "*any bin"]:
@@ -90,16 +101,15 @@ class LagSums:
         self.frames = frames
         self.grid = lag_grid(frames)
         x, weights = _shifts(frames, sizes_for(frames).nodes)
-        self._all = 2.0 * (weights * self._counted(x)) @ places_of(self.grid, x).matrix
+        self._outer = places_of(self.grid, x)
+        self._all = 2.0 * (weights * self._counted(x)) @ self._outer.matrix
         lag = self.grid[_some(self.grid)][:, None]
         self._between = _cubic(self.grid)
-        outside = 2.0 * weights * self._counted(x + 0.5 * lag)  # shifts beyond 0 and -lag, by symmetry
-        part, part_weights = _fractions(sizes_for(frames).nodes)
-        between = 2.0 * lag * part_weights * self._counted(lag * (0.5 - part))
-        first = np.concatenate([np.broadcast_to(x, outside.shape), lag * part], axis=1)
-        second = np.concatenate([x + lag, lag * (1.0 - part)], axis=1)
-        self._convolved = places_of(self.grid, np.stack([first, second]))
-        self._convolved_weights = np.concatenate([outside, between], axis=1)[..., None]
+        self._shifted = places_of(self.grid, x + lag)
+        self._outside = (2.0 * weights * self._counted(x + 0.5 * lag))[..., None]  # beyond 0 and -lag, by symmetry
+        inner, inner_weights = _inner_shifts(lag, sizes_for(frames).nodes)
+        self._inner = places_of(self.grid, np.stack([inner, lag - inner]))
+        self._inside = (inner_weights * self._counted(0.5 * lag - inner))[..., None]
 
     def _counted(self, shift: Weights) -> Weights:
         return np.maximum(1.0 - np.abs(shift) / self.frames, 0.0)
@@ -110,10 +120,12 @@ class LagSums:
 
     def convolved(self, table: Table) -> Table:
         """sum_s f(s) f(s + d) as a function of d."""
-        product, second = at(table, self._convolved)
-        product *= second
-        product *= self._convolved_weights
-        return extended(self._between @ product.sum(axis=1))
+        outside, (inside, second) = at(table, self._shifted), at(table, self._inner)
+        outside *= at(table, self._outer)
+        outside *= self._outside
+        inside *= second
+        inside *= self._inside
+        return extended(self._between @ (outside.sum(axis=1) + inside.sum(axis=1)))
 
     def averaged(self, table: Table, window: float) -> Table:
         """The function averaged over a triangle of this half width, as two sums of so many frames see it."""
@@ -146,24 +158,34 @@ def lag_sums(frames: float) -> LagSums:
 
 @lru_cache(maxsize=64)
 def _averages(frames: float, window: float) -> csr_array:
-    """The matrix that takes a table to its averages over a triangle about every lag of the grid."""
-    from scipy.sparse import eye_array, kron
+    """The matrix that takes a table to its averages over a triangle about every lag of the grid: a sum over the first
+    shifts, frame by frame, where the function has its peak, and integrals from one kink of the triangle to the next."""
+    from scipy.sparse import csr_array
 
-    grid, (x, weights) = lag_grid(frames), np.polynomial.legendre.leggauss(sizes_for(frames).few)
-    x, triangle = 0.5 * (1.0 + x), 0.25 * weights * (1.0 - x)
-    later, earlier = (places_of(grid, grid[:, None] + sign * window * x).matrix for sign in (1.0, -1.0))
-    return (kron(eye_array(grid.size), triangle[None]) @ (later + earlier)).tocsr()
+    grid = lag_grid(frames)
+    lag = grid[:, None]
+    kinks = np.sort(np.concatenate([np.abs(lag - window), lag, lag + window], axis=1), axis=1)
+    starts = np.concatenate([np.where(lag < window, 0.0, kinks[:, :1]), kinks[:, :-1]], axis=1)
+    by_frame = (lag <= EVERY) | (lag < window)
+    ends = (np.maximum(each, np.where(by_frame, EVERY, 1.0))[..., None] for each in (starts, kinks))
+    beyond = (each.reshape(grid.size, -1) for each in _logarithmic(*ends, sizes_for(frames).nodes))
+    near = (each * np.ones(lag.shape) for each in _first())
+    nodes, weights = (np.concatenate(both, axis=1) for both in zip(near, beyond, strict=True))
+    weights[:, : EVERY + 1] *= by_frame
+    triangles = sum(np.maximum(1.0 - np.abs(nodes + sign * lag) / window, 0.0) for sign in (1.0, -1.0))
+    given = (weights * triangles / window).reshape(-1)
+    at_nodes = np.arange(nodes.size), nodes.shape[1] * np.arange(grid.size + 1)
+    return csr_array((given, *at_nodes), shape=(grid.size, nodes.size)) @ places_of(grid, nodes).matrix
 
 
 def _some(grid: Float[np.ndarray, " point"]) -> Int[np.ndarray, " some"]:
     """The first points of the grid, every other of the rest, and the last."""
-    return np.unique(np.concatenate([[0], np.arange(1, grid.size, EVERY_OTHER), [grid.size - 1]]))
+    return np.unique(np.concatenate([np.arange(EVERY), np.arange(EVERY, grid.size, EVERY_OTHER), [grid.size - 1]]))
 
 
 def _cubic(grid: Float[np.ndarray, " point"]) -> csr_array:
     """The matrix that takes values at some points of the grid to all of them: a cubic spline in the logarithm of the
-    lag, constant before the first one after 0. It is kept as others are, whose products of one bin do not depend on
-    how many bins there are."""
+    lag, but for 0. It is kept as others are, whose products of one bin do not depend on how many bins there are."""
     from scipy.interpolate import CubicSpline
     from scipy.sparse import csr_array
 
@@ -202,10 +224,26 @@ def _cycles(frames: float) -> tuple[list[Places], Weights, tuple[np.ndarray, np.
 def _shifts(frames: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Shifts from 0 on, every frame at first, and their weights in a sum over all frames in which a shift of 0 counts
     half."""
-    first = np.ones(EVERY + 1)
-    first[0] = first[-1] = 0.5
-    beyond, weights = _logarithmic(EVERY, 4.0 * frames, nodes)
-    return np.concatenate([np.arange(EVERY + 1), beyond]), np.concatenate([first, weights])
+    (near, first), (beyond, weights) = _first(), _logarithmic(EVERY, 4.0 * frames, nodes)
+    return np.concatenate([near, beyond]), np.concatenate([first, weights])
+
+
+def _first() -> tuple[np.ndarray, np.ndarray]:
+    """The first shifts, every frame, and their weights: the ends count half."""
+    weights = np.ones(EVERY + 1)
+    weights[0] = weights[-1] = 0.5
+    return np.arange(EVERY + 1.0), weights
+
+
+def _inner_shifts(lag: Float[np.ndarray, "some 1"], nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Shifts from 0 to each of these lags, and their weights in a sum in which both ends count half: every frame up to
+    a lag of EVERY; by symmetry those beyond the middle of a longer one are left out, and the others count twice."""
+    part, weights = _fractions(nodes)
+    shift, weights = lag * part, 2.0 * lag * weights
+    frame = np.arange(part.size)
+    each = np.where(frame > lag, 0.0, np.where((frame == 0) | (frame == lag), 0.5, 1.0))
+    short = lag <= EVERY
+    return np.where(short, np.minimum(frame, lag), shift), np.where(short, each * (lag > 0), weights)
 
 
 def _fractions(nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -214,8 +252,8 @@ def _fractions(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([[0.5 * SHORTEST], places]), np.concatenate([[SHORTEST], weights])
 
 
-def _logarithmic(low: float, high: float, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of a Gauss-Legendre quadrature in the logarithm."""
+def _logarithmic(low: Any, high: Any, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of a Gauss-Legendre quadrature in the logarithm; for ends (..., 1), so many of each."""
     x, weights = np.polynomial.legendre.leggauss(nodes)
     half = 0.5 * np.log(high / low)
     places = np.sqrt(low * high) * np.exp(half * x)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int, PyTree
 from bayesfit.compute.devices import Batches, Spread, named, stream, take
 from bayesfit.data.counting import Counting
 from bayesfit.modelling import photon_layout as theory
-from bayesfit.modelling.lag_sums import lag_grid
+from bayesfit.modelling.lag_sums import at, extended, lag_grid, places_of
 from bayesfit.modelling.photon_covariance import speckle_covariance
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.coordinates import Override
@@ -58,9 +58,8 @@ class Signals(NamedTuple):
 
     def curve(self, counting: Counting) -> Float[np.ndarray, "bin tau"]:
         """g2 at the delays."""
-        grid = lag_grid(counting.frames)
-        rows = [np.interp(counting.lags, grid, row, right=0.0) for row in self.signal]
-        return self.baseline[:, None] + np.array(rows)
+        places = places_of(lag_grid(counting.frames), counting.lags)
+        return self.baseline[:, None] + at(extended(self.signal.T), places).T
 
 
 class Cloud(NamedTuple):
