@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import jax
 import numpy as np
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Array, Float, Int, UInt32
 
 from bayesfit.api import photon_fit
 from bayesfit.compute.devices import TRACING
@@ -17,18 +18,21 @@ from bayesfit.compute.work import Report, Stop, heeded
 from bayesfit.data.dependence import warned_of
 from bayesfit.diagnose.outcome import Outcome, Together
 from bayesfit.modelling.priors import Prior, one_number, parse_common
-from bayesfit.posterior.joint import Joint, joint_posterior
+from bayesfit.posterior.coordinates import Values
+from bayesfit.posterior.joint import Joint, compiled, joint_posterior
 from bayesfit.posterior.law_pooling import LawPooling
 from bayesfit.posterior.pooling import check_choices, check_poolings, parse_across
 from bayesfit.posterior.pooling_interface import Pooling
+from bayesfit.posterior.photon_noise import with_theory
 from bayesfit.posterior.prepare import Problem
 from bayesfit.posterior.trial import check_density
 from bayesfit.result import predictions
 from bayesfit.sample import joint_nuts, least_squares, variational
 from bayesfit.sample.draws import Draws
-from bayesfit.sample.joint_starts import find_start
+from bayesfit.sample.joint_starts import Modes, find_modes, modes_from, start_about
 from bayesfit.sample.preconditioner import Start
 
+REFRESHED = 2  # times that theory's errors are made at modes
 OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups from the priors of single bins
 
 Given = Mapping[str, Any]
@@ -101,7 +105,9 @@ def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Out
     hierarchical = any(pooling.hierarchical for pooling in pooled.poolings)
     fits = found.least_squares
     assert fits is not None
-    start = find_start(joint, fits, hierarchical, before.settings.chains, before.settings.seed)
+    modes = find_modes(joint, fits, hierarchical, before.settings.chains, before.settings.seed)
+    joint, found, modes = _with_theory_at(modes, joint, found)
+    start = start_about(joint, modes, hierarchical, before.settings.seed)
     check_density(start.potential, before.problem)
     draws, shared, k = _sampled(joint, start, before, report, stop)
     together = Together(pooled.across, joint, fits, shared, start.how, pooled.priors, pooled.fixed, dependent, k)
@@ -144,6 +150,22 @@ def _estimated(pooled: Pooled, before: Outcome, report: Report, stop: Stop) -> t
     solution = least_squares.with_scaled_errors(points, problem.posterior, problem.points).solution
     with TRACING:
         return joint.with_fits(solution.values, solution.sd), found
+
+
+def _with_theory_at(modes: Modes, joint: Joint, found: Outcome) -> tuple[Joint, Outcome, Modes]:
+    """The joint posterior, the outcome and the modes; with noise "photons", in units of the errors that theory gives at
+    the best mode, which leads to other modes, and gives them again there: bins know their decay better together."""
+    for _ in range(REFRESHED if found.problem.counting is not None else 0):
+        values = compiled(_parameters, joint, modes.best, found.keys)
+        problem = with_theory(found.problem, {name: np.asarray(value) for name, value in values.items()})
+        joint, found = joint.with_data(problem.bins), replace(found, problem=problem)
+        modes = modes_from(joint, modes)
+    return joint, found, modes
+
+
+def _parameters(joint: Joint, z: Float[Array, " param"], keys: UInt32[Array, "bin 2"]) -> Values:
+    """Every parameter of every bin at a position; amplitudes that are integrated out are drawn."""
+    return joint.draw(joint.point(z), jax.vmap(jax.random.wrap_key_data)(keys), jax.random.key(0))[0]
 
 
 def _sampled(

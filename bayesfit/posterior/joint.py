@@ -112,6 +112,11 @@ class Joint:
         )
         return replace(self, poolings=tuple(poolings))
 
+    def with_data(self, bins: Bin) -> Joint:
+        """The same with other data of the bins."""
+        constant = self.per_bin.log_constant(jax.tree.map(np.asarray, bins))
+        return replace(self, bins=jax.tree.map(jnp.asarray, bins)._replace(log_constant=jnp.asarray(constant)))
+
     def site_shapes(self, poolings: tuple[Pooling, ...]) -> dict[str, tuple[int, ...]]:
         """Shapes of the coordinates that these poolings sample, by name."""
         found = jax.eval_shape(lambda: replace(self, poolings=poolings).run(key=jax.random.key(0))[1].z)
@@ -195,7 +200,6 @@ def joint_posterior(
     sampled = tuple(pooling for pooling in poolings if pooling.parameter not in shared)
     given_sampled = unpooled.given(tuple(pooling.parameter for pooling in sampled))
     per_bin = given_sampled.given(shared)
-    bins = bins._replace(log_constant=jnp.asarray(per_bin.log_constant(jax.tree.map(np.asarray, bins))))
     _check_priors(unpooled, bins, poolings)
     joint = Joint(
         unpooled,
@@ -210,7 +214,7 @@ def joint_posterior(
             pooling for pooling in poolings if isinstance(pooling, CompletePooling) and pooling.parameter in shared
         ),
     )
-    joint = replace(joint, sites=tuple(joint.site_shapes(sampled).items()))
+    joint = replace(joint, sites=tuple(joint.site_shapes(sampled).items())).with_data(bins)
     if not joint.dimensions:
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the law free")
     return joint

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -62,43 +62,64 @@ def slopes(joint: Joint) -> Slope:
     return slope
 
 
-def find_start(joint: Joint, points: PointEstimate, hierarchical: bool, chains: int, seed: int) -> Start:
-    """One starting point for each chain, at the best modes found."""
-    free = np.asarray(joint.vector({name: np.full(s, not is_scale(name), float) for name, s in joint.shapes.items()}))
-    slope, sets = slopes(joint), _independent_sets(joint)
+class Modes(NamedTuple):
+    """Modes that chains begin at, and the potentials there."""
+
+    z: Vectors
+    potential: Float[np.ndarray, " chain"]
+
+    @property
+    def best(self) -> Vector:
+        """The mode of the lowest potential."""
+        return self.z[np.argmin(self.potential)]
+
+
+def find_modes(joint: Joint, points: PointEstimate, hierarchical: bool, chains: int, seed: int) -> Modes:
+    """A mode for each chain, the best ones found."""
     first = chains if hierarchical else max(chains, FIRST)
-    found, potentials = _modes(slope, _starts(joint, points, first, seed), free, sets)
-    if not hierarchical and not np.ptp(potentials) < ONE_MODE:
-        others, theirs = _modes(slope, _starts(joint, points, MORE, seed, together=True), free, sets)
-        found, potentials = np.concatenate([found, others]), np.concatenate([potentials, theirs])
-    if len(found) > chains:
-        found, potentials = _best(found, potentials, chains)
-    best, noise = found[np.argmin(potentials)], np.random.default_rng([seed, 1]).standard_normal(found.shape)
+    found = _modes(joint, _starts(joint, points, first, seed))
+    if not hierarchical and not np.ptp(found.potential) < ONE_MODE:
+        others = _modes(joint, _starts(joint, points, MORE, seed, together=True))
+        found = Modes(*(np.concatenate(both) for both in zip(found, others, strict=True)))
+    return _best(found, chains) if len(found.z) > chains else found
+
+
+def modes_from(joint: Joint, modes: Modes) -> Modes:
+    """The modes nearest to these, which were those with other data."""
+    return _modes(joint, modes.z)
+
+
+def start_about(joint: Joint, modes: Modes, hierarchical: bool, seed: int) -> Start:
+    """One starting point for each chain, about its mode."""
+    slope, sets, best = slopes(joint), _independent_sets(joint), modes.best
+    noise = np.random.default_rng([seed, 1]).standard_normal(modes.z.shape)
     sd = bounded(_curvatures(slope, best, sets)) ** -0.5
     if hierarchical or best.size > DENSE:
         how = "modes given small scales, coordinates measured one by one" if hierarchical else "modes"
-        return _about(slope, Preconditioner(best, sd), found, free * noise)._replace(how=how)
+        return _about(slope, Preconditioner(best, sd), modes.z, _free(joint) * noise)._replace(how=how)
     preconditioner = Preconditioner(best, root(_hessian(slope, best, HESSIAN_STEP * sd)))
-    return _about(slope, preconditioner, found, noise)._replace(turned=True, how="modes and their curvature")
+    return _about(slope, preconditioner, modes.z, noise)._replace(turned=True, how="modes and their curvature")
 
 
-def _modes(
-    slope: Slope, starts: Vectors, free: Vector, sets: Float[np.ndarray, "set param"]
-) -> tuple[Vectors, Float[np.ndarray, " chain"]]:
+def _free(joint: Joint) -> Vector:
+    """1 for each coordinate that descents move, 0 for scales."""
+    return np.asarray(joint.vector({name: np.full(s, not is_scale(name), float) for name, s in joint.shapes.items()}))
+
+
+def _modes(joint: Joint, starts: Vectors) -> Modes:
     """The mode that each start leads to, and the potential there, which is infinite where it is not finite."""
+    slope, sets, free = slopes(joint), _independent_sets(joint), _free(joint)
     modes = np.array(list(in_turn([partial(_descend, slope, start, free, sets) for start in starts], cores())))
     potentials = np.array([slope(mode)[0] for mode in modes])
-    return modes, np.where(np.isfinite(potentials), potentials, np.inf)
+    return Modes(modes, np.where(np.isfinite(potentials), potentials, np.inf))
 
 
-def _best(
-    modes: Vectors, potentials: Float[np.ndarray, " chain"], chains: int
-) -> tuple[Vectors, Float[np.ndarray, " chain"]]:
+def _best(modes: Modes, chains: int) -> Modes:
     """So many modes, from the best one to the worst one that counts."""
-    order = np.argsort(potentials, kind="stable")
-    counting = order[: max(1, np.sum(potentials < np.min(potentials) + WORSE))]
+    order = np.argsort(modes.potential, kind="stable")
+    counting = order[: max(1, np.sum(modes.potential < np.min(modes.potential) + WORSE))]
     chosen = counting[np.linspace(0, counting.size - 1, chains).round().astype(int)]
-    return modes[chosen], potentials[chosen]
+    return Modes(modes.z[chosen], modes.potential[chosen])
 
 
 def _about(slope: Slope, preconditioner: Preconditioner, modes: Vectors, noise: Vectors) -> Start:
