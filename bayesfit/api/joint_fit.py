@@ -21,9 +21,9 @@ from bayesfit.modelling.priors import Prior, one_number, parse_common
 from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.joint import Joint, compiled, joint_posterior
 from bayesfit.posterior.law_pooling import LawPooling
+from bayesfit.posterior.photon_noise import with_theory
 from bayesfit.posterior.pooling import check_choices, check_poolings, parse_across
 from bayesfit.posterior.pooling_interface import Pooling
-from bayesfit.posterior.photon_noise import with_theory
 from bayesfit.posterior.prepare import Problem
 from bayesfit.posterior.trial import check_density
 from bayesfit.result import predictions

@@ -31,6 +31,7 @@ from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.joint import Joint, compiled, program_of
 from bayesfit.posterior.pooling_scales import Scale
 
+CLOSE = {"ftol": 1e-13, "gtol": 1e-5}  # of the minimum
 NUDGE = 1e-3  # of the finite differences, in units of the coordinates
 WIDTHS = (1e-3, 1.0)  # smallest and largest guess of a bin's own width, on the pooling's scale
 FARTHEST = 10.0  # distance from the common value up to which a bin's own value is searched for
@@ -180,10 +181,11 @@ def _likelihood_ratio(pulled: Slope, free: Slope, z: Host, guess: float) -> tupl
 
 
 def _lowest(slope: Slope, start: Host) -> tuple[Host, float]:
-    """The minimum of a function near a start, and its value there."""
+    """The minimum of a function near a start, and its value there. SciPy's BFGS would set filters of warnings, which
+    threads that run side by side cannot."""
     from scipy.optimize import minimize
 
-    found = minimize(slope, start, jac=True, method="BFGS")
+    found = minimize(slope, start, jac=True, method="L-BFGS-B", options=CLOSE)
     before, _ = slope(start)
     return (found.x, float(found.fun)) if found.fun < before else (start, before)
 

@@ -64,6 +64,18 @@ class Places(NamedTuple):
     matrix: csr_array
     shape: tuple[int, ...]
 
+    def of_tables(self, numbers: Int[np.ndarray, "2 place"]) -> Places:
+        """The same in tables one below the other: at each place, the mean of the values of two of them, which may be
+        one."""
+        from scipy.sparse import csr_array
+
+        matrix, points = self.matrix, self.matrix.shape[1]
+        each = np.diff(matrix.indptr)
+        columns = [matrix.indices + points * np.repeat(number, each) for number in numbers]
+        size = matrix.shape[0], points * (numbers.max() + 1)
+        one, other = (csr_array((matrix.data, own, matrix.indptr), shape=size) for own in columns)
+        return Places((0.5 * (one + other)).tocsr(), self.shape)
+
 
 def places_of(grid: Float[np.ndarray, " point"], lag: Float[np.ndarray, "*any"]) -> Places:
     """Places of lags of either sign."""
@@ -167,8 +179,8 @@ def _averages(frames: float, window: float) -> csr_array:
     kinks = np.sort(np.concatenate([np.abs(lag - window), lag, lag + window], axis=1), axis=1)
     starts = np.concatenate([np.where(lag < window, 0.0, kinks[:, :1]), kinks[:, :-1]], axis=1)
     by_frame = (lag <= EVERY) | (lag < window)
-    ends = (np.maximum(each, np.where(by_frame, EVERY, 1.0))[..., None] for each in (starts, kinks))
-    beyond = (each.reshape(grid.size, -1) for each in _logarithmic(*ends, sizes_for(frames).nodes))
+    low, high = (np.maximum(each, np.where(by_frame, EVERY, 1.0))[..., None] for each in (starts, kinks))
+    beyond = (each.reshape(grid.size, -1) for each in _logarithmic(low, high, sizes_for(frames).nodes))
     near = (each * np.ones(lag.shape) for each in _first())
     nodes, weights = (np.concatenate(both, axis=1) for both in zip(near, beyond, strict=True))
     weights[:, : EVERY + 1] *= by_frame

@@ -16,6 +16,7 @@ normalisation by the mean intensity enters by the delta method. Sums over the sh
     A(d) = sum_s gamma(s)^2 gamma(s + d)^2,    B(d) = sum_s gamma(s) gamma(s + d),
 
 but for one of the 4-cycles. Delays at which m frames are summed see gamma^2 averaged over a triangle of half width m.
+Of two delays with other sums each, A and B are the means of those that either sees (see `_pairs_of_lags`).
 
 All is computed for many bins at once. Functions of the lag are tables, see `lag_sums.py`, side by side where all of
 them are needed at the same lags.
@@ -25,8 +26,7 @@ K. Schaetzel, Quantum Opt. 2, 287 (1990); K. Schaetzel, M. Drewel & S. Stimac, J
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +34,8 @@ from jaxtyping import Float, Int
 
 from bayesfit.data.counting import Counting
 from bayesfit.modelling.lag_sums import LagSums, Places, Table, at, extended, lag_sums, places_of
+
+AT_ONCE = 2048  # pairs of lags
 
 OfPairs = Float[np.ndarray, "pair bin"]
 OfBins = Float[np.ndarray, " bin"]
@@ -51,69 +53,61 @@ def speckle_covariance(
     """
     lags, sums, exact = counting.lags, lag_sums(counting.frames), extended(squared)
     crossed = sums.crossed(np.sqrt(exact), lags)
+    windows, parts = _pairs_of_lags(counting.frames, tuple(lags.tolist()), tuple(counting.summed.tolist()))
+    tables, total = np.concatenate([_tables(sums, exact, window) for window in windows]), sums.total(exact)
     decay, covariance = np.empty((lags.size, contrast.size)), np.empty((lags.size, lags.size, contrast.size))
-    for of_level in _pairs_of_lags(counting.frames, tuple(lags.tolist()), tuple(counting.summed.tolist())):
-        level, (j, k) = Level(sums, sums.averaged(exact, of_level.window)), of_level.pairs
-        decay[of_level.own] = at(level.squared, of_level.of_own)
-        pairs = Pairs(level, contrast, at(level.tables, of_level.of_pairs), crossed[j, k])
+    for part in parts:
+        j, k = part.pairs
+        pairs = Pairs(total, contrast, at(tables, part.places), crossed[j, k])
         covariance[j, k] = covariance[k, j] = pairs.covariance(counting.counts)
+        decay[j], decay[k] = pairs.squared[:2]
     products = np.maximum(np.maximum.outer(counting.frame_pairs, counting.frame_pairs), 1.0)[..., None]
     covariance /= products * counting.pixels * counting.repeats
     return (1.0 + contrast * decay).T, np.ascontiguousarray(np.moveaxis(covariance, -1, 0))
 
 
 class PairsOfLags(NamedTuple):
-    """The lags of a level of the correlator, at which so many frames are summed, and the pairs of lags j, k whose
-    coarser one is of this level: where the lags lie, and where j, k, k - j and j + k do."""
+    """Some pairs of lags j, k, and the places of j, k, k - j and j + k in the tables of all levels, one below the
+    other."""
 
-    window: float
-    own: Int[np.ndarray, " own"]
     pairs: Int[np.ndarray, "2 pair"]
-    of_own: Places
-    of_pairs: Places
+    places: Places
 
 
 @lru_cache(maxsize=16)
-def _pairs_of_lags(frames: float, lags: tuple[float, ...], summed: tuple[float, ...]) -> list[PairsOfLags]:
+def _pairs_of_lags(
+    frames: float, lags: tuple[float, ...], summed: tuple[float, ...]
+) -> tuple[tuple[float, ...], list[PairsOfLags]]:
+    """How many frames the levels of a correlator sum, and all pairs of lags, some at a time.
+
+    Between products of two levels, gamma^2 is averaged over the frames of either. A function that varies little over
+    these is that by the mean of the two levels, since the variances of such averages add."""
     grid, lag = lag_sums(frames).grid, np.array(lags)
-    windows, number = np.unique(summed, return_inverse=True)
-    coarser, found = np.triu(np.maximum.outer(number, number) + 1) - 1, []
-    for place, window in enumerate(windows.tolist()):
-        own, pairs = np.flatnonzero(number == place), np.array(np.nonzero(coarser == place))
-        j, k = lag[pairs]
-        of_pairs = places_of(grid, np.stack([j, k, k - j, j + k]))
-        found.append(PairsOfLags(window, own, pairs, places_of(grid, lag[own]), of_pairs))
-    return found
+    windows, level = np.unique(summed, return_inverse=True)
+    every, found = np.stack(np.triu_indices(lag.size)), []
+    for pairs in np.array_split(every, np.arange(AT_ONCE, every.shape[1], AT_ONCE), axis=1):
+        j, k = pairs
+        places = places_of(grid, np.stack([lag[j], lag[k], lag[k] - lag[j], lag[j] + lag[k]]))
+        levels = np.stack([level[[j, k, j, k]], level[[j, k, k, j]]])
+        found.append(PairsOfLags(pairs, places.of_tables(levels.reshape(2, -1))))
+    return tuple(windows.tolist()), found
 
 
-@dataclass(frozen=True)
-class Level:
-    """One level of the correlator, for many bins: tables of gamma^2 as it sees it, and of the sums over shifts."""
-
-    sums: LagSums
-    squared: Table
-
-    @cached_property
-    def total(self) -> OfBins:
-        """Sum of gamma^2 over all shifts."""
-        return self.sums.total(self.squared)
-
-    @cached_property
-    def tables(self) -> Float[np.ndarray, "point 4*bin"]:
-        """gamma^2, gamma, A(d) and B(d) of all bins, see the module."""
-        field = np.sqrt(np.maximum(self.squared, 0.0))  # interpolation may round below 0
-        both = np.concatenate([self.squared, field], axis=1)
-        return np.concatenate([both, self.sums.convolved(both)], axis=1)
+def _tables(sums: LagSums, exact: Table, window: float) -> Float[np.ndarray, "point 4*bin"]:
+    """gamma^2, gamma, A(d) and B(d) of all bins, as the level sees them at which so many frames are summed."""
+    squared = sums.averaged(exact, window)
+    both = np.concatenate([squared, np.sqrt(np.maximum(squared, 0.0))], axis=1)  # interpolation may round below 0
+    return np.concatenate([both, sums.convolved(both)], axis=1)
 
 
 class Pairs:
-    """Pairs of lags j and k of a level: the tables at j, k, k - j and j + k, of which the moments are made, each
-    (pair, bin); and the moments."""
+    """Pairs of lags j and k: the tables at j, k, k - j and j + k, of which the moments are made, each (pair, bin); and
+    the moments. `total` is the sum of gamma^2 over all shifts."""
 
     def __init__(
-        self, level: Level, contrast: OfBins, tables: Float[np.ndarray, "4 pair 4*bin"], crossed: OfPairs
+        self, total: OfBins, contrast: OfBins, tables: Float[np.ndarray, "4 pair 4*bin"], crossed: OfPairs
     ) -> None:
-        self.level, self.contrast, self.crossed = level, contrast, crossed
+        self.total, self.contrast, self.crossed = total, contrast, crossed
         of_tables = np.moveaxis(tables.reshape(*tables.shape[:2], 4, -1), 2, 0)
         self.squared, self.field, (*_, apart, together), self.of_fields = of_tables
         self.of_squares = apart, together
@@ -123,14 +117,14 @@ class Pairs:
         mean_j, mean_k = (1.0 + self.contrast * squared for squared in self.squared[:2])
         products = self._four_points() + self._shared_photon() / counts
         with_mean_j, with_mean_k = (self._with_mean(place, counts) for place in (0, 1))
-        of_mean = self.contrast * self.level.total + 1.0 / counts
+        of_mean = self.contrast * self.total + 1.0 / counts
         return products - 2.0 * mean_k * with_mean_j - 2.0 * mean_j * with_mean_k + 4.0 * mean_j * mean_k * of_mean
 
     def _four_points(self) -> OfPairs:
         """Sum over shifts of the connected four-point moment of the intensity."""
         c, (field_j, field_k, *_) = self.contrast, self.field
         sum_j, sum_k, sum_apart, sum_together = self.of_fields
-        pairs = 4.0 * c * self.level.total + c**2 * sum(self.of_squares)
+        pairs = 4.0 * c * self.total + c**2 * sum(self.of_squares)
         triples = 4.0 * c**2 * (field_j * sum_j + field_k * sum_k)
         cycles = field_j * field_k * (sum_together + sum_apart) + self.crossed
         return pairs + triples + 2.0 * c**3 * cycles
@@ -146,4 +140,4 @@ class Pairs:
         """Covariance of the product at j (place 0) or k (1) with the mean intensity."""
         triple = 2.0 * self.contrast**2 * self.field[place] * self.of_fields[place]
         of_photons = 2.0 * (1.0 + self.contrast * self.squared[place]) / counts
-        return 2.0 * self.contrast * self.level.total + triple + of_photons
+        return 2.0 * self.contrast * self.total + triple + of_photons
