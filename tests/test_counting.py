@@ -18,6 +18,7 @@ from bayesfit.data import counting
 from bayesfit.data.counting import Counting
 from bayesfit.modelling import neighbour_whitening, photon_layout
 from bayesfit.modelling import photons as noise
+from bayesfit.modelling.averaged_delays import neighbour_factors
 from bayesfit.modelling.lag_sums import LagSums, at, extended, lag_grid, places_of
 from bayesfit.modelling.photon_covariance import speckle_covariance
 from bayesfit.modelling.scatter import Observed
@@ -190,7 +191,8 @@ def bin_of(pairs, n, correlation=None, dispersion=1.0):
     from bayesfit.posterior.bin_data import Bin
 
     pairs, n, valid, root = np.asarray(pairs, float), np.asarray(n, float), np.ones(len(pairs), bool), np.sqrt(pairs)
-    layout = photon_layout.uncorrelated(pairs[None], n[None], valid[None])[0]
+    averaging = neighbour_factors(np.arange(1.0, len(pairs) + 1), np.ones(len(pairs)))
+    layout = photon_layout.uncorrelated(pairs[None], n[None], valid[None], averaging)[0]
     if correlation is not None:
         seen = photon_layout.Pairs(*np.stack([n, pairs, pairs])[:, None])
         (layout,) = photon_layout.with_theory(layout[None], correlation[None], valid[None], seen)

@@ -115,7 +115,7 @@ def _ratios(
     def one(values: Any, shape: Array) -> Array:
         scatter = posterior.scatter_at(values, bin)
         contrast, baseline = (values[name] for name in AMPLITUDES)
-        with_simulator = Observed(baseline + contrast * shape, scatter, bin).log_prob(g2)
+        with_simulator = Observed(baseline + contrast * posterior.seen(shape, bin), scatter, bin).log_prob(g2)
         return with_simulator - Observed(posterior.mean(values, bin), scatter, bin).log_prob(g2)
 
     return jax.vmap(one)(dict(values), curves)

@@ -19,7 +19,7 @@ from bayesfit.data.dependence import warned_of
 from bayesfit.diagnose.outcome import Outcome, Together
 from bayesfit.modelling.priors import Prior, one_number, parse_common
 from bayesfit.posterior.coordinates import Values
-from bayesfit.posterior.joint import Joint, compiled, joint_posterior
+from bayesfit.posterior.joint import Joint, compiled, joint_posterior, with_data
 from bayesfit.posterior.law_pooling import LawPooling
 from bayesfit.posterior.photon_noise import with_theory
 from bayesfit.posterior.pooling import check_choices, check_poolings, parse_across
@@ -158,7 +158,7 @@ def _with_theory_at(modes: Modes, joint: Joint, found: Outcome) -> tuple[Joint, 
     for _ in range(REFRESHED if found.problem.counting is not None else 0):
         values = compiled(_parameters, joint, modes.best, found.keys)
         problem = with_theory(found.problem, {name: np.asarray(value) for name, value in values.items()})
-        joint, found = joint.with_data(problem.bins), replace(found, problem=problem)
+        joint, found = with_data(joint, problem.bins), replace(found, problem=problem)
         modes = modes_from(joint, modes)
     return joint, found, modes
 

@@ -35,6 +35,8 @@ class Noise:
         estimated: whether the covariance of the points was estimated from samples; `layout` is then filled likewise.
         observed: `(scatter, bin) -> scatter`: that of the points, where `program` only gives an approximation of it, in
             which amplitudes can be integrated out, and the sampler corrects for the difference; else None.
+        averaged: `(curve, bin) -> curve`: what the points see of a curve, where that is not its value at the delay
+            alone; else None.
         correlates: whether errors correlate as the data say; `layout` is then filled likewise.
         parameters: the sampled parameters, described.
         description, formula, reference: the scatter in words.
@@ -50,6 +52,7 @@ class Noise:
     counted: bool = False
     estimated: bool = False
     observed: Callable[[Scatter, Points], PointScatter] | None = None
+    averaged: Callable[[Any, Points], Any] | None = None
     correlates: bool = False
     parameters: tuple[Parameter, ...] = ()
     description: str = ""

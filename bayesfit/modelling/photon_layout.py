@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import special
 
+from bayesfit.modelling.averaged_delays import NEIGHBOURS
 from bayesfit.modelling.neighbour_whitening import BAND, neighbour_weights, whitened_data
 
 RARE = 10.0  # pairs: where fewer are expected, there is no dispersion
@@ -18,9 +19,10 @@ NEARLY = 0.02  # variance below zero that makes no difference beside the 1 of co
 # The columns: E; diagonal of R; log probability of the pairs seen where as many are expected, per unit of
 # standardised g2; logarithm of the first weight; white data, and white column of the baseline; in the first rows, of
 # each group of points the mean share that dispersion has in their variance, their number, and the sums of their
-# squared white residuals at an estimate, those of pairs and those of the normal approximation; and from the last one
-# on, the weights that whiten.
-PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, WHITE_DATA, WHITE_ONES, SHARE, POINTS, OF_PAIRS, SQUARES, WEIGHTS = range(11)
+# squared white residuals at an estimate, those of pairs and those of the normal approximation; the factors by which the
+# curve is averaged about each delay; and from the last one on, the weights that whiten.
+PAIRS, VARIANCE, AT_BEST, LOG_WEIGHTS, WHITE_DATA, WHITE_ONES, SHARE, POINTS, OF_PAIRS, SQUARES, AVERAGING = range(11)
+WEIGHTS = AVERAGING + NEIGHBOURS
 COLUMNS = WEIGHTS + BAND + 1
 
 OfBins = Float[np.ndarray, "bin tau column"]
@@ -43,14 +45,21 @@ def pair_residuals(n: OfPoints, mu: OfPoints, variance: OfPoints) -> OfPoints:
     return deviance / variance + (1.0 - 1.0 / variance) * 2.0 * (np.sqrt(n) - np.sqrt(mu))
 
 
-def uncorrelated(pairs: OfPoints, seen: OfPoints, valid: Bool[np.ndarray, "bin tau"]) -> OfBins:
+def uncorrelated(
+    pairs: OfPoints,
+    seen: OfPoints,
+    valid: Bool[np.ndarray, "bin tau"],
+    averaging: Float[np.ndarray, "delay neighbour"],
+) -> OfBins:
     """The layout of bins of which only the counting of pairs is known: R = 1, and g2_err = E^(-1/2).
 
     Args:
         pairs, seen: expected where g2 = 1, and found; n log n - n - log n! is the log probability at mu = n.
         valid: which points count.
+        averaging: factors of the average about each of the first delays.
     """
     layout = np.zeros((*pairs.shape, COLUMNS))
+    layout[:, : len(averaging), AVERAGING:WEIGHTS] = averaging
     layout[..., PAIRS], layout[..., VARIANCE], layout[..., WEIGHTS] = pairs, 1.0, 1.0
     layout[..., AT_BEST] = special.xlogy(seen, seen) - seen - special.gammaln(seen + 1.0)
     layout[..., AT_BEST] += 0.5 * np.log(np.where(pairs > 0, pairs, 1.0))

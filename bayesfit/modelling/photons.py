@@ -33,11 +33,13 @@ import numpyro.distributions as dist
 from jax.scipy.special import gammaincc, gammaln, ndtri, xlogy
 from jaxtyping import Array, Float
 
+from bayesfit.modelling.averaged_delays import averaged
 from bayesfit.modelling.model import Parameter
 from bayesfit.modelling.neighbour_whitening import NeighbourWhitening, banded, whitening_matrix
 from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.photon_layout import (
     AT_BEST,
+    AVERAGING,
     COLUMNS,
     GROUPS,
     LOG_WEIGHTS,
@@ -245,6 +247,11 @@ def _correlation(layout: Float[Array, "tau column"]) -> NeighbourWhitening:
     return NeighbourWhitening(layout[:, WEIGHTS:], layout[:, LOG_WEIGHTS])
 
 
+def about_each_delay(curve: Any, bin: Any) -> Any:
+    """A curve (tau,) as the correlator sees it."""
+    return averaged(curve, bin.layout[:, AVERAGING:WEIGHTS])
+
+
 def white_data(bin: Any) -> tuple[Any, Any]:
     """The standardised data and the column of the baseline, whitened."""
     return bin.layout[:, WHITE_DATA], bin.layout[:, WHITE_ONES]
@@ -258,6 +265,7 @@ PHOTONS = Noise(
     layout=lambda tau: np.zeros((tau.size, COLUMNS)),
     counted=True,
     observed=counted_pairs,
+    averaged=about_each_delay,
     parameters=(Parameter("dispersion", "", r"\phi", "variance of the counts over what counting and theory say"),),
     description="photon pairs are counted, correlations of speckles from theory; needs counts, pixels and frames",
     formula="E g2 ~ Poisson(E mean), correlated by speckles, variance times dispersion",

@@ -11,10 +11,11 @@ from jaxtyping import Float, UInt32
 
 from bayesfit.compute.errors import InputError
 from bayesfit.compute.kinds import expect_curves
-from bayesfit.data.counting import as_counted
+from bayesfit.data.counting import Counting, as_counted
 from bayesfit.data.covariance import as_estimated
 from bayesfit.data.curves import by_bin
 from bayesfit.modelling import known_correlation
+from bayesfit.modelling.averaged_delays import neighbour_factors
 from bayesfit.modelling.compression import Estimated, layout_of
 from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.photon_layout import uncorrelated, with_white_data
@@ -105,9 +106,9 @@ def _layouts(
         more = ((0, 0), (0, tau.size - data.sizes["tau"]))
         seen = np.where(data.valid, data.g2 * data.pairs, 1.0)
         pairs = np.pad(data.pairs.values, more, mode="edge")
-        return with_white_data(
-            uncorrelated(pairs, np.pad(seen, more, constant_values=1.0), standardised[1] > 0), *standardised
-        )
+        seen, counted = np.pad(seen, more, constant_values=1.0), Counting.of(data)
+        factors = neighbour_factors(counted.lags, counted.summed)
+        return with_white_data(uncorrelated(pairs, seen, standardised[1] > 0, factors), *standardised)
     if noise.estimated:
         own = tau[: data.sizes["tau"]]
         rows = zip(data.valid.values, data.g2_cov.values, data.cov_samples.values, strict=True)

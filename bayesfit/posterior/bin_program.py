@@ -84,11 +84,15 @@ class BinProgram:
 
     def parameters(self, bin: Bin) -> tuple[Float[Array, " tau"], PointScatter]:
         """Sample every parameter; the mean curve, in the units of the data, and the scatter."""
-        mean = self.model.program(bin.tau)
+        mean = self.seen(self.model.program(bin.tau), bin)
         if self.model.form == "siegert":
             contrast, baseline = (sample_amplitude(name) for name in AMPLITUDES)
             mean = baseline + contrast * mean
         return mean, self._scatter(bin)
+
+    def seen(self, curve: Float[Array, " tau"], bin: Bin) -> Float[Array, " tau"]:
+        """What the points see of a curve."""
+        return curve if self.noise.averaged is None else self.noise.averaged(curve, bin)
 
     def _scatter(self, bin: Bin) -> PointScatter:
         """Sample the noise's parameters; the scatter of the points, without any approximation."""
@@ -110,7 +114,7 @@ class BinProgram:
     def mean(self, values: Values, bin: Bin) -> Float[Array, " tau"]:
         """The mean curve g2 at constrained values, in the units of the data."""
         pinned = Override(self.model.program, values, {})
-        shape = pinned(bin.tau)
+        shape = self.seen(pinned(bin.tau), bin)
         return shape if self.model.form == "curve" else values["baseline"] + values["contrast"] * shape
 
     def scatter_at(self, values: Values, bin: Bin) -> PointScatter:

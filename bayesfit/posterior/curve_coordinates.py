@@ -59,7 +59,7 @@ class CurveCoordinates(BinProgram):
 
     def curve_program(self, bin: Bin) -> Curve:
         """The curve's half of the marginal program: every amplitude that is not integrated out is sampled."""
-        shape = self.model.program(bin.tau)
+        shape = self.seen(self.model.program(bin.tau), bin)
         zero = jnp.zeros_like(bin.inverse_error)
         if self.model.form == "curve":
             return Curve(shape * bin.inverse_error, zero, zero)

@@ -112,11 +112,6 @@ class Joint:
         )
         return replace(self, poolings=tuple(poolings))
 
-    def with_data(self, bins: Bin) -> Joint:
-        """The same with other data of the bins."""
-        constant = self.per_bin.log_constant(jax.tree.map(np.asarray, bins))
-        return replace(self, bins=jax.tree.map(jnp.asarray, bins)._replace(log_constant=jnp.asarray(constant)))
-
     def site_shapes(self, poolings: tuple[Pooling, ...]) -> dict[str, tuple[int, ...]]:
         """Shapes of the coordinates that these poolings sample, by name."""
         found = jax.eval_shape(lambda: replace(self, poolings=poolings).run(key=jax.random.key(0))[1].z)
@@ -214,10 +209,16 @@ def joint_posterior(
             pooling for pooling in poolings if isinstance(pooling, CompletePooling) and pooling.parameter in shared
         ),
     )
-    joint = replace(joint, sites=tuple(joint.site_shapes(sampled).items())).with_data(bins)
+    joint = with_data(replace(joint, sites=tuple(joint.site_shapes(sampled).items())), bins)
     if not joint.dimensions:
         raise SettingsError("nothing is left to sample", field="fixed", remedy="Leave a parameter of the law free")
     return joint
+
+
+def with_data(joint: Joint, bins: Bin) -> Joint:
+    """The same joint posterior with other data of the bins."""
+    constant = joint.per_bin.log_constant(jax.tree.map(np.asarray, bins))
+    return replace(joint, bins=jax.tree.map(jnp.asarray, bins)._replace(log_constant=jnp.asarray(constant)))
 
 
 def _suited(pooling: Pooling, posterior: Posterior, bins: Bin) -> Pooling:
