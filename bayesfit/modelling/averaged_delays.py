@@ -11,9 +11,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
-from bayesfit.modelling.scatter import AnyArray
+from bayesfit.modelling.neighbour_whitening import banded
 
 SIDE = 2  # neighbours on either side of a delay
 NEIGHBOURS = 2 * SIDE + 1
@@ -44,8 +44,15 @@ def _moments(m: float) -> Float[np.ndarray, " power"]:
     return np.array([1.0, 0.0, 2.0 * variance / m**2, 0.0, (2.0 * fourth + 6.0 * variance**2) / m**4])
 
 
-def averaged(curve: Float[AnyArray, "*bins tau"], factors: Float[AnyArray, "*bins tau neighbour"]) -> Any:
-    """The average of a curve about each delay; of a NumPy array, one is returned."""
-    numpy = np if isinstance(curve, np.ndarray) else jnp
-    around, size = numpy.pad(curve, [(0, 0)] * (curve.ndim - 1) + [(SIDE, SIDE)]), curve.shape[-1]
-    return sum(factors[..., place] * around[..., place : place + size] for place in range(NEIGHBOURS))
+def averaged(curve: Float[Array, " tau"], factors: Float[Array, "tau neighbour"]) -> Any:
+    """The average of a curve about each delay, by a sum of which a value and its reverse derivative are fast."""
+    ahead, nothing = jnp.concatenate([curve, jnp.zeros(SIDE)]), jnp.zeros((SIDE, NEIGHBOURS))
+    return banded(ahead, jnp.concatenate([nothing, factors[:, ::-1]]))[SIDE:]
+
+
+def averages(
+    curves: Float[np.ndarray, "bin tau"], factors: Float[np.ndarray, "bin tau neighbour"]
+) -> Float[np.ndarray, "bin tau"]:
+    """The same of many curves, in NumPy."""
+    around, size = np.pad(curves, ((0, 0), (SIDE, SIDE))), curves.shape[1]
+    return sum(factors[..., place] * around[:, place : place + size] for place in range(NEIGHBOURS))

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int, PyTree
 from bayesfit.compute.devices import Batches, Spread, named, stream, take
 from bayesfit.data.counting import Counting
 from bayesfit.modelling import photon_layout as theory
-from bayesfit.modelling.averaged_delays import averaged
+from bayesfit.modelling.averaged_delays import averages
 from bayesfit.modelling.lag_sums import at, extended, lag_grid, places_of
 from bayesfit.modelling.photon_covariance import speckle_covariance
 from bayesfit.posterior.bin_data import Bin
@@ -89,7 +89,7 @@ def with_theory(problem: Problem, values: Values, cloud: Cloud | None = None) ->
     for own in _batches(signals.finite):
         counting, valid = counted.of_bins(own), bins.valid[own, :size]
         mean, correlation = take(at, own).errors(counting)
-        curve = averaged(take(signals, own).curve(counting), layout[own, :size, theory.AVERAGING : theory.WEIGHTS])
+        curve = averages(take(signals, own).curve(counting), layout[own, :size, theory.AVERAGING : theory.WEIGHTS])
         pairs = _pairs(take(bins, own), curve, mean)
         layout[own] = theory.with_theory(layout[own], correlation, valid, pairs)
         variance = np.diagonal(correlation, axis1=1, axis2=2) * mean / np.maximum(counting.pairs, SMALLEST)
