@@ -39,6 +39,11 @@ def test_single_frames_and_constants_stay():
     np.testing.assert_array_equal(factors[summed == 1], np.eye(5)[[2] * np.sum(summed == 1)])
 
 
+def test_delays_of_the_same_frame():
+    lags, summed = np.array([90.0, 100.0, 100.0, 110.0, 120.0]), np.full(5, 10.0)
+    np.testing.assert_allclose(averages(lags[None], neighbour_factors(lags, summed)[None])[0], lags, rtol=1e-6)
+
+
 @pytest.mark.parametrize("noise", ["photons", "scaled"])
 def test_counted_pairs_are_fitted_with_the_average(noise):
     """Of a curve without noise that was averaged frame by frame, the rate is found where pairs are counted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,9 +15,12 @@ from jaxtyping import Array, Float, Int, UInt32
 from bayesfit.api import photon_fit
 from bayesfit.compute.devices import TRACING
 from bayesfit.compute.errors import SettingsError, warn
+from bayesfit.compute.hardware import cores
 from bayesfit.compute.work import Report, Stop, heeded
+from bayesfit.compute.workers import in_turn
 from bayesfit.data.dependence import warned_of
 from bayesfit.diagnose.outcome import Outcome, Together
+from bayesfit.modelling.model import CONTRAST
 from bayesfit.modelling.priors import Prior, one_number, parse_common
 from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.joint import Joint, compiled, joint_posterior, with_data
@@ -31,8 +35,11 @@ from bayesfit.sample import joint_nuts, least_squares, variational
 from bayesfit.sample.draws import Draws
 from bayesfit.sample.joint_starts import Modes, find_modes, modes_from, start_about
 from bayesfit.sample.preconditioner import Start
+from bayesfit.sample.theory_points import change_at
+from bayesfit.sample.theory_tables import evenly
 
 REFRESHED = 2  # times that theory's errors are made at modes
+LOOKED_AT = 12  # draws by which it is told how far off theory's errors are
 OF_ONE_BIN = ("log_prior", "prior", "prior_predictive")  # groups from the priors of single bins
 
 Given = Mapping[str, Any]
@@ -110,6 +117,7 @@ def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Out
     start = start_about(joint, modes, hierarchical, before.settings.seed)
     check_density(start.potential, before.problem)
     draws, shared, k = _sampled(joint, start, before, report, stop)
+    found = replace(found, theory_change=_theory_change(found.problem, draws, stop))
     together = Together(pooled.across, joint, fits, shared, start.how, pooled.priors, pooled.fixed, dependent, k)
     return replace(found, lowest_potential=_lowest(draws.stats["potential"]), draws=draws, together=together)
 
@@ -161,6 +169,18 @@ def _with_theory_at(modes: Modes, joint: Joint, found: Outcome) -> tuple[Joint, 
         joint, found = with_data(joint, problem.bins), replace(found, problem=problem)
         modes = modes_from(joint, modes)
     return joint, found, modes
+
+
+def _theory_change(problem: Problem, draws: Draws, stop: Stop) -> Float[np.ndarray, " q_bin"] | None:
+    """How far off the log likelihood of all bins together is if theory's errors are kept, in every bin: its standard
+    deviation over some draws; None without noise "photons", or after a stop."""
+    if problem.counting is None or stop.asked:
+        return None
+    flat = {name: value.reshape(len(value), -1) for name, value in draws.values.items()}
+    chosen = evenly(flat[CONTRAST.name].shape[1], LOOKED_AT)
+    at = (partial(change_at, problem, {name: value[:, draw] for name, value in flat.items()}) for draw in chosen)
+    total = np.array([np.sum(change) for change in in_turn(at, cores())])
+    return np.full(len(problem.bins.y), np.std(total))
 
 
 def _parameters(joint: Joint, z: Float[Array, " param"], keys: UInt32[Array, "bin 2"]) -> Values:

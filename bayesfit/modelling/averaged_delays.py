@@ -32,8 +32,9 @@ def neighbour_factors(
     factors[:, SIDE] = 1.0
     for place in np.flatnonzero(summed > 1.0).tolist():
         own = np.arange(max(place - SIDE, 0), min(place + SIDE + 1, lags.size))
-        powers = np.vander((lags[own] - lags[place]) / summed[place], increasing=True).T
-        factors[place, own - place + SIDE] = np.linalg.solve(powers, _moments(summed[place])[: own.size])
+        apart = np.unique(lags[own]).size  # delays may round to the same frame
+        powers = np.vander((lags[own] - lags[place]) / summed[place], apart, increasing=True).T
+        factors[place, own - place + SIDE] = np.linalg.lstsq(powers, _moments(summed[place])[:apart])[0]
     return factors
 
 

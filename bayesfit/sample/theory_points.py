@@ -103,7 +103,7 @@ def errors_differ(problem: Problem, before: Values, found: Estimate) -> Bool[np.
     if places.size:
         own = problem.of_bins(places)
         values = values_at(own, farthest[places])
-        differ[places] = ~(np.abs(_change(own, values, layouts_at(own, values))) < NOTICEABLE)
+        differ[places] = ~(np.abs(change_at(own, values)) < NOTICEABLE)
     return differ
 
 
@@ -127,6 +127,11 @@ def surveyed(problem: Problem, found: Estimate) -> Survey:
     far_off = (found.importance_ess >= LEAST_ESS) & (np.std(changes, axis=1) > FAR_OFF)
     of_bins = {name: value.reshape(-1, LOOKED_AT) for name, value in values.items()}
     return Survey(of_bins, layouts.reshape(-1, LOOKED_AT, *layouts.shape[1:]), far_off)
+
+
+def change_at(problem: Problem, values: Values) -> Float[np.ndarray, " bin"]:
+    """How the log likelihood at these values changes if theory's errors are those of these values."""
+    return _change(problem, values, layouts_at(problem, values))
 
 
 def _change(problem: Problem, values: Values, layouts: Any) -> Float[np.ndarray, " bin"]:
