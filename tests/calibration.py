@@ -214,7 +214,7 @@ def simulate_counted(setting, count, rng):
             return np.where(delay > 0, known, 1.0)
 
         matrix, pairs = counted_curves.correlation(tau, counts[i], decay, values)
-        mu = pairs * mean_curve(setting, values, tau)
+        mu = pairs * counted_curves.seen(tau, mean_curve(setting, values, tau))
         g2[i] = counted_curves.draw_pairs(mu, pairs, matrix, values["dispersion"], rng) / pairs
     g2[rng.random(g2.shape) < setting.masked] = np.nan
     return Simulated(counted_curves.numbered(tau, g2, counts), truth)
@@ -299,7 +299,7 @@ def log_likelihood(setting, values, tau, g2, error, valid):
         return log_likelihood_of_statistics(setting, values, tau, g2, error, valid)
     if setting.noise == "photons":
         pairs = error[valid] ** -2.0
-        mean = mean_curve(setting, values, tau[valid])
+        mean = counted_curves.seen(tau, mean_curve(setting, values, tau))[..., valid]
         sd = counted_curves.spread(np.asarray(values["dispersion"])[..., None], pairs)
         return np.sum(counted_curves.log_probability(g2[valid] * pairs, pairs * mean, sd) + np.log(pairs), axis=-1)
     sd = deviation(setting.noise, values, tau, error, valid)[..., valid]

@@ -10,6 +10,7 @@ from scipy import optimize, special, stats
 
 import bayesfit
 from bayesfit.data.counting import Counting, as_counted
+from bayesfit.modelling.averaged_delays import averages, neighbour_factors
 from bayesfit.modelling.lag_sums import lag_grid
 from bayesfit.modelling.photon_covariance import speckle_covariance
 
@@ -28,6 +29,13 @@ def numbered(tau, g2, counts):
 def draw_counts(count, rng):
     """Photons per pixel and frame of so many bins."""
     return np.exp(rng.uniform(*np.log(COUNTS), count))
+
+
+def seen(tau, curves):
+    """Curves (..., tau) as a correlator sees them that sums frames as the delays say."""
+    counting = Counting.of(numbered(tau, np.ones((1, tau.size)), 0.1))
+    factors = neighbour_factors(counting.lags, counting.summed)[None]
+    return averages(np.reshape(curves, (-1, tau.size)), factors).reshape(np.shape(curves))
 
 
 def correlation(tau, counts, shape, values):
