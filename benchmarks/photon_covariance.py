@@ -22,6 +22,7 @@ SETTINGS = [  # rate per frame, beta, contrast, counts, pixels
     (0.03, 0.7, 0.05, 1.0, 16),
     (0.01, 1.3, 0.25, 0.1, 32),
     (0.10, 1.0, 0.25, 0.1, 32),
+    (0.60, 1.0, 0.25, 1.0, 32),  # most delays see averages over many times its decay
 ]
 
 
