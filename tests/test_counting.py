@@ -440,7 +440,8 @@ def test_covariance_is_that_of_simulated_curves(rate, beta, contrast, counts, fr
 @pytest.mark.parametrize("frames", [1e4, 4e8])
 @pytest.mark.parametrize("rate", [0.5, 0.01, None])
 def test_averages_over_triangles(frames, rate):
-    """Of exponential decays, fast and slow beside the window, frame by frame."""
+    """Of exponential decays, fast and slow beside the window, frame by frame. A window away the average has a corner,
+    which a table of this spacing rounds by less than 0.5 % of the peak."""
     sums, rate = LagSums(frames), rate or 3.0 / frames
     table = extended(np.exp(-rate * sums.grid)[:, None])
     for window in (2, 64, 2 ** int(np.log2(frames / 200))):

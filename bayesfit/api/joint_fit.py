@@ -167,7 +167,7 @@ def _with_theory_at(modes: Modes, joint: Joint, found: Outcome) -> tuple[Joint, 
         values = compiled(_parameters, joint, modes.best, found.keys)
         problem = with_theory(found.problem, {name: np.asarray(value) for name, value in values.items()})
         joint, found = with_data(joint, problem.bins), replace(found, problem=problem)
-        modes = modes_from(joint, modes)
+        modes = modes_from(joint, modes.z)
     return joint, found, modes
 
 

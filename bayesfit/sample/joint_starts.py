@@ -77,16 +77,11 @@ class Modes(NamedTuple):
 def find_modes(joint: Joint, points: PointEstimate, hierarchical: bool, chains: int, seed: int) -> Modes:
     """A mode for each chain, the best ones found."""
     first = chains if hierarchical else max(chains, FIRST)
-    found = _modes(joint, _starts(joint, points, first, seed))
+    found = modes_from(joint, _starts(joint, points, first, seed))
     if not hierarchical and not np.ptp(found.potential) < ONE_MODE:
-        others = _modes(joint, _starts(joint, points, MORE, seed, together=True))
+        others = modes_from(joint, _starts(joint, points, MORE, seed, together=True))
         found = Modes(*(np.concatenate(both) for both in zip(found, others, strict=True)))
     return _best(found, chains) if len(found.z) > chains else found
-
-
-def modes_from(joint: Joint, modes: Modes) -> Modes:
-    """The modes nearest to these, which were those with other data."""
-    return _modes(joint, modes.z)
 
 
 def start_about(joint: Joint, modes: Modes, hierarchical: bool, seed: int) -> Start:
@@ -106,7 +101,7 @@ def _free(joint: Joint) -> Vector:
     return np.asarray(joint.vector({name: np.full(s, not is_scale(name), float) for name, s in joint.shapes.items()}))
 
 
-def _modes(joint: Joint, starts: Vectors) -> Modes:
+def modes_from(joint: Joint, starts: Vectors) -> Modes:
     """The mode that each start leads to, and the potential there, which is infinite where it is not finite."""
     slope, sets, free = slopes(joint), _independent_sets(joint), _free(joint)
     modes = np.array(list(in_turn([partial(_descend, slope, start, free, sets) for start in starts], cores())))
