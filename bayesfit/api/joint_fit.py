@@ -22,16 +22,16 @@ from bayesfit.data.dependence import warned_of
 from bayesfit.diagnose.outcome import Outcome, Together
 from bayesfit.modelling.model import CONTRAST
 from bayesfit.modelling.priors import Prior, one_number, parse_common
+from bayesfit.posterior import photon_noise
 from bayesfit.posterior.coordinates import Values
-from bayesfit.posterior.joint import Joint, compiled, joint_posterior, with_data
+from bayesfit.posterior.joint import Joint, compiled, joint_posterior, start_compiling, with_data
 from bayesfit.posterior.law_pooling import LawPooling
-from bayesfit.posterior.photon_noise import with_theory
 from bayesfit.posterior.pooling import check_choices, check_poolings, parse_across
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import Problem
 from bayesfit.posterior.trial import check_density
-from bayesfit.result import predictions
-from bayesfit.sample import joint_nuts, least_squares, variational
+from bayesfit.result import joint_result, predictions
+from bayesfit.sample import joint_nuts, joint_starts, least_squares, variational
 from bayesfit.sample.draws import Draws
 from bayesfit.sample.joint_starts import Modes, find_modes, modes_from, start_about
 from bayesfit.sample.preconditioner import Start
@@ -107,9 +107,9 @@ def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Out
     _warn_of_uncertain_q(pooled, before.curves)
     pooled = pooled.of_bins(places)
     stop = heeded()
-    _start_compiling(before)
-    joint, found = _estimated(pooled, before, report, stop)
     hierarchical = any(pooling.hierarchical for pooling in pooled.poolings)
+    _start_compiling(before, pooled, hierarchical)
+    joint, found = _estimated(pooled, before, report, stop)
     fits = found.least_squares
     assert fits is not None
     modes = find_modes(joint, fits, hierarchical, before.settings.chains, before.settings.seed)
@@ -122,12 +122,24 @@ def fit_together(pooled: Pooled, places: Int[np.ndarray, " fitted"], before: Out
     return replace(found, lowest_potential=_lowest(draws.stats["potential"]), draws=draws, together=together)
 
 
-def _start_compiling(before: Outcome) -> None:
-    """Begin to compile, in the background, the programs of single bins that a joint fit needs, too."""
-    posterior, bins = before.problem.posterior, before.problem.bins
-    least_squares.start_compiling(posterior, bins)
+def _start_compiling(before: Outcome, pooled: Pooled, hierarchical: bool) -> None:
+    """Begin to compile in the background, in the order in which programs are needed."""
+    problem, settings = before.problem, before.settings
+    posterior, bins, chains = problem.posterior, problem.bins, settings.chains
+    solution = least_squares.start_compiling(posterior, bins).solution
+    least_squares.start_compiling_careful(posterior, bins)
+    nothing = {name: np.ones(len(bins.y)) for name in solution.values}
+    joint = _joint(pooled, problem, nothing, nothing)
+    joint_starts.start_compiling(joint, solution.values, hierarchical, chains)
+    if problem.counting is not None:
+        photon_noise.start_compiling(problem, solution.values)
+        start_compiling(_parameters, joint, np.zeros(joint.dimensions), before.keys)
+    if settings.method == "nuts":
+        target = joint_nuts.joint_target(joint, before.keys, settings.seed)
+        joint_nuts.start_compiling(target, joint_starts.turned(joint, hierarchical), before.schedule)
     names = (*posterior.names, *posterior.marginal, *posterior.fixed)
-    predictions.start_compiling(posterior, bins, names, before.settings.chains)
+    predictions.start_compiling(posterior, bins, names, chains)
+    joint_result.start_compiling(joint)
 
 
 def _warn_of_uncertain_q(pooled: Pooled, curves: xr.Dataset) -> None:
@@ -152,12 +164,16 @@ def _estimated(pooled: Pooled, before: Outcome, report: Report, stop: Stop) -> t
     problem, points = photon_fit.point_estimates(before.problem, before.keys, report, stop)
     if stop.asked:
         raise KeyboardInterrupt
-    with TRACING:
-        joint = joint_posterior(problem, problem.bins, pooled.poolings, pooled.priors, pooled.fixed)
     found = replace(before, problem=problem, points=points)
     solution = least_squares.with_scaled_errors(points, problem.posterior, problem.points).solution
+    return _joint(pooled, problem, solution.values, solution.sd), found
+
+
+def _joint(pooled: Pooled, problem: Problem, values: Given, sd: Given) -> Joint:
+    """The joint posterior, in coordinates that suit the bins' own fits."""
     with TRACING:
-        return joint.with_fits(solution.values, solution.sd), found
+        joint = joint_posterior(problem, problem.bins, pooled.poolings, pooled.priors, pooled.fixed)
+        return joint.with_fits(values, sd)
 
 
 def _with_theory_at(modes: Modes, joint: Joint, found: Outcome) -> tuple[Joint, Outcome, Modes]:
@@ -165,7 +181,7 @@ def _with_theory_at(modes: Modes, joint: Joint, found: Outcome) -> tuple[Joint, 
     the best mode, which leads to other modes, and gives them again there: bins know their decay better together."""
     for _ in range(REFRESHED if found.problem.counting is not None else 0):
         values = compiled(_parameters, joint, modes.best, found.keys)
-        problem = with_theory(found.problem, {name: np.asarray(value) for name, value in values.items()})
+        problem = photon_noise.with_theory(found.problem, {name: np.asarray(value) for name, value in values.items()})
         joint, found = with_data(joint, problem.bins), replace(found, problem=problem)
         modes = modes_from(joint, modes.z)
     return joint, found, modes

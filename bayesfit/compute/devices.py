@@ -154,8 +154,16 @@ def on_one_device(
     It is compiled once for each structure of the arguments and each choice of the static values, and kept on disk.
     `identity` says in words what the arguments hold besides arrays; None if that cannot be said.
     """
-    program, parts = _program_and_parts(function, arguments, static, identity)
-    return program(*parts)
+    whole, parts = _program_and_parts(function, arguments, static, identity)
+    return whole.compiled(*parts)(*parts)
+
+
+def start_on_one_device(
+    function: Callable[..., PyTree], *arguments: PyTree, static: tuple[Any, ...] = (), identity: str | None = None
+) -> None:
+    """Begin to compile what `on_one_device` calls for arguments of these shapes; returns at once."""
+    whole, parts = _program_and_parts(function, arguments, static, identity)
+    whole.start(*([part] for part in parts))
 
 
 def program_for(
@@ -163,14 +171,14 @@ def program_for(
 ) -> Callable[..., PyTree]:
     """The compiled program that `on_one_device` calls for arguments of these shapes, as a function of the last one, an
     array; the others stay as they are."""
-    program, (*others, last) = _program_and_parts(function, arguments, static, identity)
-    (device,) = last.devices()
+    whole, (*others, last) = _program_and_parts(function, arguments, static, identity)
+    program, (device,) = whole.compiled(*others, last), last.devices()
     return lambda given: program(*others, _placed(given, device))
 
 
 def _program_and_parts(
     function: Callable[..., PyTree], arguments: tuple[PyTree, ...], static: tuple[Any, ...], identity: str | None
-) -> tuple[Callable[..., PyTree], list[jax.Array]]:
+) -> tuple[Spread, list[jax.Array]]:
     found, structure = jax.tree_util.tree_flatten_with_path(arguments)
     leaves = [leaf for _, leaf in found]
     if identity is not None:  # programs are kept without their arguments' names
@@ -178,8 +186,7 @@ def _program_and_parts(
     device = jax.local_devices()[0]
     parts = jax.device_put([np.array(leaf) for leaf in leaves], device)
     with WHOLE:
-        whole = _whole(function, structure, static, identity)
-    return whole.compiled(*parts), parts
+        return _whole(function, structure, static, identity), parts
 
 
 def _placed(leaf: Any, device: jax.Device) -> Any:

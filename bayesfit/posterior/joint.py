@@ -19,7 +19,7 @@ import numpyro
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
-from bayesfit.compute.devices import on_one_device, program_for
+from bayesfit.compute.devices import on_one_device, program_for, start_on_one_device
 from bayesfit.compute.errors import SettingsError
 from bayesfit.modelling.priors import Prior, build
 from bayesfit.modelling.scatter import AnyArray
@@ -169,6 +169,11 @@ class Joint:
 def compiled(function: Callable[..., Any], joint: Joint, *arguments: Any, static: tuple[Any, ...] = ()) -> Any:
     """The value of a function of a joint posterior and other arrays; compiled once for each set of shapes."""
     return on_one_device(function, joint, *arguments, static=static, identity=joint.identity)
+
+
+def start_compiling(function: Callable[..., Any], joint: Joint, *arguments: Any, static: tuple[Any, ...] = ()) -> None:
+    """Begin to compile what `compiled` and `program_of` call for arguments of these shapes; returns at once."""
+    start_on_one_device(function, joint, *arguments, static=static, identity=joint.identity)
 
 
 def program_of(function: Callable[..., Any], joint: Joint, *arguments: Any, static: tuple[Any, ...] = ()) -> Any:

@@ -8,7 +8,7 @@ where speckles matter most.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, PyTree
 
-from bayesfit.compute.devices import Batches, Spread, named, stream, take
+from bayesfit.compute.devices import Batches, Spread, named, place, stream, take
 from bayesfit.data.counting import Counting
 from bayesfit.modelling import photon_layout as theory
 from bayesfit.modelling.averaged_delays import averages
@@ -159,14 +159,28 @@ def distance(problem: Problem, before: Values, after: Values) -> OfBins:
 
 def _signals(problem: Problem, values: Values) -> Signals:
     """What theory must know of the bins at these values."""
-    counting = problem.counting
-    assert counting is not None
-    given = {name: np.asarray(value, float) for name, value in {**problem.bins.fixed, **values}.items()}
-    count, grid = len(problem.bins.y), lag_grid(counting.frames)[1:] * counting.frame_time
-    delays = np.broadcast_to(grid, (count, grid.size))
-    found = of_bins(_decay(problem.posterior), given, delays)
-    decay = np.concatenate([np.ones((count, 1)), found], axis=1)
+    given, *_ = arguments = _arguments(problem, values)
+    found = of_bins(_decay(problem.posterior), *arguments)
+    decay = np.concatenate([np.ones((len(found), 1)), found], axis=1)
     return Signals(np.clip(given["contrast"], *CONTRAST)[:, None] * decay, given["baseline"])
+
+
+def _arguments(problem: Problem, values: Values) -> tuple[Values, Float[np.ndarray, "bin tau"]]:
+    """What the program of the decay takes: the parameters of the curve, and delays."""
+    counting, noise = problem.counting, {parameter.name for parameter in problem.posterior.noise.parameters}
+    assert counting is not None
+    given = {**problem.bins.fixed, **values}
+    grid = lag_grid(counting.frames)[1:] * counting.frame_time
+    delays = np.broadcast_to(grid, (len(problem.bins.y), grid.size))
+    return {name: np.asarray(given[name], float) for name in given if name not in noise}, delays
+
+
+def start_compiling(problem: Problem, names: Iterable[str]) -> None:
+    """Begin to compile in the background, for values of the curve's parameters with these names."""
+    count = len(problem.bins.y)
+    arguments = _arguments(problem, {name: np.ones(count) for name in names})
+    index = next(Batches(count, WIDTH, 1).indices())
+    _decay(problem.posterior).start(*(place(take(argument, index), 1) for argument in arguments))
 
 
 def values_at(problem: Problem, z: Float[Array, "q_bin param"]) -> dict[str, OfBins]:

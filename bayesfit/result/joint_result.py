@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 import xarray as xr
 
+from bayesfit.compute.devices import TRACING
 from bayesfit.diagnose.joint_verdict import Common, judge
 from bayesfit.diagnose.outcome import Outcome, Together
 from bayesfit.diagnose.pooling_check import Checked, Fit, check_poolings
 from bayesfit.diagnose.rules import Case, weigh
 from bayesfit.modelling.laws import Law
 from bayesfit.posterior.joint import Joint, compiled
+from bayesfit.posterior.joint import start_compiling as start
 from bayesfit.posterior.joint_prior import prior_draws, prior_tails
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.result.tree import Groups, described
@@ -86,9 +89,17 @@ def _as_approximate(across: xr.Dataset, bins: xr.Dataset, together: Together) ->
     return across.assign({name: np.nan * across[name] for name in ("r_hat", "ess_bulk", "ess_tail")}), bins
 
 
+def start_compiling(joint: Joint) -> None:
+    """Begin to compile in the background."""
+    start(prior_draws, joint, np.zeros((PRIOR_DRAWS, 2), np.uint32))
+    with TRACING:
+        shapes = jax.eval_shape(partial(prior_draws, joint), np.zeros((TAIL_DRAWS, 2), np.uint32))
+    start(prior_tails, joint, {name: np.zeros(shape.shape) for name, shape in shapes.items()})
+
+
 def _prior_draws(joint: Joint) -> Arrays:
     """Prior draws (draw, ...) of what the bins have in common."""
-    keys = jax.random.key_data(jax.random.split(jax.random.key(0), PRIOR_DRAWS))
+    keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(0), PRIOR_DRAWS)))
     return {name: np.asarray(array) for name, array in compiled(prior_draws, joint, keys).items()}
 
 

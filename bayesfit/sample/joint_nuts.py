@@ -13,10 +13,11 @@ from bayesfit.compute.keys import AMPLITUDES, key_for
 from bayesfit.compute.work import Report, Stop
 from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.joint import Joint
+from bayesfit.sample import numpyro_nuts
 from bayesfit.sample.draws import STATS, Arrays, Draws, Schedule
 from bayesfit.sample.loop import sample_until_reached, statistics
 from bayesfit.sample.numpyro_nuts import TREE_DEPTH, NumPyroNuts, Plan
-from bayesfit.sample.preconditioner import Start
+from bayesfit.sample.preconditioner import Preconditioner, Start
 from bayesfit.sample.target import LargeTarget, Target
 
 WARMUP = {True: 200, False: 500}  # with a preconditioner from the full Hessian at a mode, and without
@@ -61,6 +62,26 @@ def plan_for(large: LargeTarget, start: Start) -> Plan:
     return Plan(dense=not start.turned and large.target.size <= FEW, longest=LONGEST)
 
 
+def start_compiling(large: LargeTarget, turned: bool, schedule: Schedule) -> None:
+    """Begin to compile in the background, for a preconditioner that is `turned` or diagonal."""
+    size, chains = large.target.size, schedule.chains
+    factor = np.ones((size, size)) if turned else np.ones(size)
+    start = Start(
+        Preconditioner(np.zeros(size), factor),
+        np.zeros((chains, size)),
+        np.zeros(chains),
+        np.zeros((chains, size)),
+        turned,
+        "",
+    )
+    numpyro_nuts.start_compiling(large, start, _scheduled(schedule, start), plan_for(large, start))
+
+
+def _scheduled(schedule: Schedule, start: Start) -> Schedule:
+    """The schedule of a joint fit from this start."""
+    return replace(schedule, warmup=WARMUP[start.turned], target_accept=TARGET_ACCEPT)
+
+
 def sample_joint(
     large: LargeTarget, start: Start, schedule: Schedule, report: Report, stop: Stop
 ) -> tuple[Draws, Arrays]:
@@ -68,7 +89,7 @@ def sample_joint(
     parameter misses the schedule's target goes on to chains of twice the length, of which every second draw is kept,
     and so on; if earlier draws were good enough and better, these are kept. After a stop, draws that were not made are
     NaN."""
-    schedule = replace(schedule, warmup=WARMUP[start.turned], target_accept=TARGET_ACCEPT)
+    schedule = _scheduled(schedule, start)
     keys = np.asarray(jax.random.key_data(jax.random.split(large.data.key_for(CHAINS), len(start.u))))
     driver = NumPyroNuts(large, start, keys, schedule, plan_for(large, start))
     sample_until_reached(driver, report, stop)

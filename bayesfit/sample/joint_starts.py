@@ -13,7 +13,7 @@ point is misleading elsewhere. So here the preconditioner is diagonal, and a lon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from bayesfit.compute.workers import in_turn
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.deviations import DEVIATIONS
 from bayesfit.posterior.joint import OWN, Joint, compiled, program_of
+from bayesfit.posterior.joint import start_compiling as _start
 from bayesfit.sample.least_squares import PointEstimate
 from bayesfit.sample.preconditioner import Preconditioner, Start, bounded, root
 
@@ -36,7 +37,8 @@ UNKNOWN_SD = 10.0  # relative, if a bin's own fit has no finite sd
 SMALL = -2.3  # log of a tenth, the first guess of a scale
 STEP = 1e-5  # of the finite differences of gradients
 HESSIAN_STEP = 1e-2  # of the finite differences for the Hessian, in sd of each coordinate
-DESCENT = 300  # steps of L-BFGS
+DESCENT = 300  # steps of L-BFGS, before it begins again in coordinates scaled by the curvature where it is
+AGAIN = 3  # times that it may do so
 HIGHEST = 1e30  # replaces a potential that is not finite during the descent
 DENSE = 300  # dimensions up to which the preconditioner is a full matrix
 HALVINGS = 8
@@ -62,6 +64,16 @@ def slopes(joint: Joint) -> Slope:
     return slope
 
 
+def start_compiling(joint: Joint, names: Iterable[str], hierarchical: bool, chains: int) -> None:
+    """Begin to compile in the background, for least-squares fits that have parameters of these names."""
+    _start(Joint.slope, joint, np.zeros(joint.dimensions))
+    _start(prior_draws, joint, np.zeros((PRIOR_DRAWS, 2), np.uint32))
+    count = _first_count(hierarchical, chains)
+    positions = {name: np.zeros((count, *shape)) for name, shape in joint.sites}
+    fitted = {name: np.zeros(joint.count) for name in names}
+    _start(_with_own, joint, positions, fitted, np.zeros(joint.count), np.ones(count))
+
+
 class Modes(NamedTuple):
     """Modes that chains begin at, and the potentials there."""
 
@@ -76,12 +88,16 @@ class Modes(NamedTuple):
 
 def find_modes(joint: Joint, points: PointEstimate, hierarchical: bool, chains: int, seed: int) -> Modes:
     """A mode for each chain, the best ones found."""
-    first = chains if hierarchical else max(chains, FIRST)
-    found = modes_from(joint, _starts(joint, points, first, seed))
+    found = modes_from(joint, _starts(joint, points, _first_count(hierarchical, chains), seed))
     if not hierarchical and not np.ptp(found.potential) < ONE_MODE:
         others = modes_from(joint, _starts(joint, points, MORE, seed, together=True))
         found = Modes(*(np.concatenate(both) for both in zip(found, others, strict=True)))
     return _best(found, chains) if len(found.z) > chains else found
+
+
+def _first_count(hierarchical: bool, chains: int) -> int:
+    """How many draws are tried first."""
+    return chains if hierarchical else max(chains, FIRST)
 
 
 def start_about(joint: Joint, modes: Modes, hierarchical: bool, seed: int) -> Start:
@@ -89,11 +105,16 @@ def start_about(joint: Joint, modes: Modes, hierarchical: bool, seed: int) -> St
     slope, sets, best = slopes(joint), _independent_sets(joint), modes.best
     noise = np.random.default_rng([seed, 1]).standard_normal(modes.z.shape)
     sd = bounded(_curvatures(slope, best, sets)) ** -0.5
-    if hierarchical or best.size > DENSE:
+    if not turned(joint, hierarchical):
         how = "modes given small scales, coordinates measured one by one" if hierarchical else "modes"
         return _about(slope, Preconditioner(best, sd), modes.z, _free(joint) * noise)._replace(how=how)
     preconditioner = Preconditioner(best, root(_hessian(slope, best, HESSIAN_STEP * sd)))
     return _about(slope, preconditioner, modes.z, noise)._replace(turned=True, how="modes and their curvature")
+
+
+def turned(joint: Joint, hierarchical: bool) -> bool:
+    """Whether the preconditioner is made from the full Hessian."""
+    return not hierarchical and joint.dimensions <= DENSE
 
 
 def _free(joint: Joint) -> Vector:
@@ -240,11 +261,17 @@ def _curvatures(slope: Slope, z: Vector, sets: Float[np.ndarray, "set param"]) -
 
 
 def _descend(slope: Slope, start: Vector, free: Vector, sets: Float[np.ndarray, "set param"]) -> Vector:
-    """The mode that L-BFGS reaches from a start. Coordinates that are not `free` stay fixed; the others are scaled by
-    the curvature at the start."""
-    from scipy.optimize import minimize
+    """The mode that L-BFGS reaches from a start. Coordinates that are not `free` stay fixed."""
+    for _ in range(1 + AGAIN):
+        start, arrived = _descent(slope, start, free * bounded(_curvatures(slope, start, sets)) ** -0.5)
+        if arrived:
+            break
+    return start
 
-    scale = free * bounded(_curvatures(slope, start, sets)) ** -0.5
+
+def _descent(slope: Slope, start: Vector, scale: Vector) -> tuple[Vector, bool]:
+    """Where L-BFGS ends in coordinates of these scales, and whether it stays there."""
+    from scipy.optimize import minimize
 
     def scaled(u: Vector) -> tuple[float, Vector]:
         value, gradient = slope(start + scale * u)
@@ -252,7 +279,8 @@ def _descend(slope: Slope, start: Vector, free: Vector, sets: Float[np.ndarray, 
 
     with np.errstate(all="ignore"):
         found = minimize(scaled, np.zeros_like(start), jac=True, method="L-BFGS-B", options={"maxiter": DESCENT})
-    return start + scale * found.x if found.fun < scaled(np.zeros_like(start))[0] else start
+    lower = found.fun < scaled(np.zeros_like(start))[0]
+    return (start + scale * found.x if lower else start), found.nit < DESCENT
 
 
 def _hessian(slope: Slope, z: Vector, steps: Vector) -> Float[np.ndarray, "param param"]:

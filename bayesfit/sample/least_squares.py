@@ -28,6 +28,7 @@ from bayesfit.posterior.density import Posterior
 QUICK_BINS, CAREFUL_STARTS = 64, 16  # side by side on each device
 PRIOR_DRAWS, SEARCHED = 256, 128  # prior draws, and how many of these are searched for starts
 STARTS = 6
+HARD = 5  # sampled parameters of a curve from which on Gauss-Newton does not settle all bins
 QUICK_STEPS, CAREFUL_STEPS, GIVEN_STEPS = 20, 50, 10_000  # NIST's MGH10 takes 4,762 from its far start
 QUICK_TOLERANCE, CAREFUL_TOLERANCE, GIVEN_TOLERANCE = 1e-7, 1e-8, 1e-10
 RELATIVE_OFFSET = 1e-6  # Bates and Watts take 1e-3
@@ -83,6 +84,17 @@ def start_compiling(posterior: Posterior, bins: Bin) -> PointEstimate:
     index = next(Batches(count, QUICK_BINS, devices).indices())
     arguments = place(take(bins, index), devices), place(np.zeros((index.size, 2), np.uint32), devices)
     return _quick(posterior).start(*arguments).shapes(*arguments)
+
+
+def start_compiling_careful(posterior: Posterior, bins: Bin) -> None:
+    """Begin to compile in the background what bins go through that Gauss-Newton has not settled, if the curve has so
+    many parameters that there will be some."""
+    size = len(posterior.curve_names)
+    if size < HARD:
+        return
+    devices = devices_for(len(bins.y) * STARTS, CAREFUL_STARTS)
+    index = next(Batches(1, CAREFUL_STARTS, devices).indices())
+    _careful(posterior).start(place(take(bins, index), devices), place(np.zeros((index.size, size)), devices))
 
 
 def point_estimates(

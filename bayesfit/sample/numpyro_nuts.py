@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, UInt32
 from numpyro.infer.hmc import hmc
 from numpyro.infer.util import ParamInfo
 
-from bayesfit.compute.devices import on_one_device
+from bayesfit.compute.devices import TRACING, on_one_device, start_on_one_device
 from bayesfit.compute.work import Progress
 from bayesfit.compute.workers import side_by_side
 from bayesfit.sample.draws import STATS, Arrays, Schedule
@@ -51,6 +51,26 @@ class Adaptation(NamedTuple):
     target_accept: float
     dense: bool
 
+    @classmethod
+    def of(cls, schedule: Schedule, plan: Plan) -> Adaptation:
+        """The adaptation of a schedule."""
+        return cls(schedule.warmup, schedule.target_accept, plan.dense)
+
+
+def start_compiling(large: LargeTarget, start: Start, schedule: Schedule, plan: Plan) -> None:
+    """Begin to compile in the background, for a start of these shapes; the target must be kept on disk."""
+    target, chains = large.target, len(start.u)
+    static = target, Adaptation.of(schedule, plan)
+    first, keys = ParamInfo(start.u, start.potential, start.gradient), np.zeros((chains, 2), np.uint32)
+    with TRACING:
+        states = jax.eval_shape(partial(_begin, target=target, adaptation=static[1]), first, keys)
+    width = min(TOGETHER, chains)
+    state = jax.tree.map(lambda leaf: np.zeros((width, *leaf.shape[1:]), leaf.dtype), states)
+    vectors = np.zeros((chains * schedule.draws, target.size))
+    start_on_one_device(_advance, large.data, start.preconditioner, state, static=static, identity=target.identity)
+    start_on_one_device(_begin, first, keys, static=static, identity="NUTS")
+    start_on_one_device(_constrain_all, large.data, vectors, static=(target,), identity=target.identity)
+
 
 class NumPyroNuts:
     """The chains of one target, from their `start`; `keys` are the data of their random keys. `kept` holds the draws
@@ -63,7 +83,7 @@ class NumPyroNuts:
         self.size = large.target.size
         step = Step("NumPyro's NUTS", TREE_DEPTH, schedule.target_accept, plan.longest * schedule.draws, last=True)
         self.steps = (step,)
-        self.adaptation = Adaptation(schedule.warmup, schedule.target_accept, plan.dense)
+        self.adaptation = Adaptation.of(schedule, plan)
         first = ParamInfo(start.u, start.potential, start.gradient)
         self.state = _run(large.target, _begin, first, keys, static=(large.target, self.adaptation), identity="NUTS")
         self.run, self.ended, self.thin, self.worst_rhat = Run(0), False, 1, float("nan")
