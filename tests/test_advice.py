@@ -48,21 +48,20 @@ def verdict_on(noise, p, sign, speckle, delays):
 
 def pooled(noise, p, sign, speckle, delays):
     """What is said of bins that all come out so."""
-    of_bins = {name: ("q_bin", np.full(BINS, value)) for name, value in p.items()}
     correlation = 0.5 * sign if p["p_correlation"] == SURE else 0.0
-    return advise_dataset(
-        xr.Dataset(
-            {
-                **of_bins,
-                "points": ("q_bin", np.full(BINS, 60)),
-                "residual_correlation": ("q_bin", np.full(BINS, correlation)),
-                "speckle_log_ratio": ("q_bin", np.full(BINS, speckle)),
-                "tau_min_to_try": ("q_bin", np.zeros(BINS)),
-            }
-        ),
-        noise,
-        delays,
-    )
+    return advise_dataset(of_bins(BINS, p, correlation, speckle), noise, delays)
+
+
+def of_bins(count, p, correlation=0.0, speckle=0.0):
+    """The diagnostics of so many bins with these p-values."""
+    given = {
+        **p,
+        "points": 60,
+        "residual_correlation": correlation,
+        "speckle_log_ratio": speckle,
+        "tau_min_to_try": 0.0,
+    }
+    return xr.Dataset({name: ("q_bin", np.broadcast_to(value, count)) for name, value in given.items()})
 
 
 def test_every_noise_model_has_its_place():
@@ -93,6 +92,20 @@ def test_what_refutes_says_what_to_try():
         words, advice = pooled(noise, *outcome)
         assert bool(words) == bool(advice.words)
         assert NOISES[advice.noise or "scaled"].delays <= outcome[-1]
+
+
+@pytest.mark.parametrize("name", ["p_chi2", "p_tails", "p_trend"])
+def test_p_values_of_many_bins(name):
+    """Uniform ones refute nothing, nor do those of which none is close to 1; ones that are a little smaller do."""
+    uniform = np.random.default_rng(1).permutation((np.arange(4000) + 0.5) / 4000)
+
+    def refuted(p):
+        return advise_dataset(of_bins(p.size, dict.fromkeys(CHECKS, FINE) | {name: p}), "stated")[0]
+
+    assert not refuted(uniform)
+    assert not refuted(np.minimum(uniform, 0.7))
+    assert refuted(uniform**1.2)
+    assert refuted(np.full(12, 0.15))
 
 
 def test_the_gravest_fault_that_anything_helps_against():

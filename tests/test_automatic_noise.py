@@ -81,6 +81,7 @@ def test_counted_photons_from_the_file_to_the_verdict(tmp_path):
     diagnostics = result["diagnostics"].dataset
     assert set(diagnostics.verdict.values) <= {"ok", "not_identified"}
     assert diagnostics.identified.dims == ("q_bin", "parameter")
+    assert ((diagnostics.reduced_chi2 > 0.5) & (diagnostics.reduced_chi2 < 1.8)).all()
     vague = ~diagnostics.identified
     assert (vague.any("parameter") == (diagnostics.verdict == "not_identified")).all()
     assert not (diagnostics.lower_limit.notnull() & diagnostics.upper_limit.notnull()).any()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 from scipy import special
 
 from bayesfit.diagnose.rules import LEAST_P
@@ -105,9 +106,8 @@ def advise_dataset(diagnostics: xr.Dataset, noise: str = "scaled", delays: bool 
     """What the residuals of all bins together refute, in words, and what to try; "" where they refute nothing.
 
     A fault too small for any one bin shows in the mean over all bins of the neighbours' correlation, whose standard
-    error is one over the root of the number of points, or in the p-values of all bins together (Stouffer 1949; p-values
-    of posterior predictive checks lie closer to 1/2 than uniform ones, so that this is cautious). If the first delays
-    are off in most of the bins, the instrument is the cause, and they are taken to be off in all of them.
+    error is one over the root of the number of points, or in the p-values of all bins together (see `_below`). If the
+    first delays are off in most of the bins, the instrument is the cause, and they are taken to be off in all of them.
     Residuals that correlate with one shape in all bins (see `one_shape`) are no noise of the bins, but a wrong curve.
     """
     words, faults = _pooled(diagnostics)
@@ -132,7 +132,14 @@ def _pooled(diagnostics: xr.Dataset) -> tuple[str, dict[str, float]]:
             return f"{words}, with one shape in all bins (p {p:.1g})", {ONE_SHAPE: 0.0}
         return words, {"p_correlation" if correlation > 0 else ALTERNATING: 0.0}
     for name, words in POOLED.items():
-        p = np.clip(diagnostics[name].values[done], 1e-12, 1.0 - 1e-12)
-        if -np.sum(special.ndtri(p)) / np.sqrt(p.size) > CLEAR:
+        if _below(diagnostics[name].values[done]) > CLEAR:
             return f"over all bins, {words}", {name: 0.0}
     return "", {}
+
+
+def _below(p: Float[np.ndarray, " bin"]) -> float:
+    """How far below uniform p-values these are, in standard errors: by the sum of their normal scores (Stouffer 1949),
+    of which those above 1/2 count alike. Where draws are far apart, so are their residuals, and hardly any p-value of a
+    statistic with two sides is close to 1; small ones are no more frequent than uniform ones."""
+    scores, mean = np.maximum(-special.ndtri(np.clip(p, 1e-12, 1.0)), 0.0), 1.0 / np.sqrt(2.0 * np.pi)
+    return float(np.sum(scores - mean) / np.sqrt(p.size * (0.5 - mean**2)))

@@ -21,9 +21,9 @@ class Findings:
     prior's probability of a value as far out as the median draw; `noise`: name of the noise model; `scores`: normal
     scores of the residuals of the valid points; `speckle_log_ratio`: see `predictive_checks`, NaN without delays;
     `errors_disputed`: in words, that a measured covariance gives larger errors than theory's, else "";
-    `theory_change`: how far off the log likelihood is by theory's errors; `learnt`: in words, that the model
-    is the mean of a random simulator, else ""; `chi2`: sum of squares of the
-    residuals from the posterior mean curve, in stated errors; `tau` of the valid points, has unit s where these are
+    `theory_change`: how far off the log likelihood is by theory's errors; `learnt`: in words, that the model is the
+    mean of a random simulator, else ""; `chi2`: sum of squares of the residuals from the posterior mean curve, in
+    stated errors, with noise "photons" in those of theory; `tau` of the valid points, has unit s where these are
     `delays`; `tau_min`: from which delay on the curve fits, where only the first delays are off, else 0; `free`:
     number of free parameters of the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard
     error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for; `units`: parameter name to

@@ -43,7 +43,9 @@ NUMBERS = {
     "deep_trees": "transitions that reached the largest tree depth",
     "independence_accepted": "share of independence proposals accepted, in the chain that accepted fewest",
     "potential_excess": "largest mean potential of a chain above the lowest seen",
-    "reduced_chi2": "residual sum of squares in stated errors over degrees of freedom",
+    "reduced_chi2": (
+        "residual sum of squares over degrees of freedom, in stated errors; with noise 'photons' in those of theory"
+    ),
     "residual_correlation": "correlation of neighbouring residuals, as white as the noise model makes them",
     "largest_residual": "largest residual in standard deviations of the noise model",
     **CHECKS,

@@ -107,7 +107,11 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
 
 
 def _chi2(outcome: Outcome, predictions: Predictions) -> OfBins:
-    """The sum of squared residuals of each bin from its posterior mean curve, in stated errors."""
+    """The sum of squared residuals of each bin from its posterior mean curve, in stated errors; where errors are those
+    of counted photons, of the residuals as white as the noise model makes them."""
+    if outcome.problem.counting is not None:
+        scores, none = predictions.scores, np.full((1, 1), np.nan)
+        return np.array([np.sum(scores.get(place, none).mean(axis=0) ** 2) for place in range(outcome.bins)])
     curves = outcome.curves
     rows = zip(
         curves.g2.values, predictions.band["mean"].values, curves.g2_err.values, curves.valid.values, strict=True

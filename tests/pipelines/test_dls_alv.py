@@ -411,11 +411,12 @@ def test_what_is_missing_for_counting_is_said(read, header, why):
 
 def test_repeats_scatter_by_what_theory_says(real):
     """Rates at three angles, three repeats each: their scatter is that of their posteriors, within the 99 % limits of
-    chi-square with 6 degrees of freedom."""
+    chi-square with 6 degrees of freedom, and their residuals are of the size that theory says."""
     total = 0.0
     for first in (12, 18, 24):
         files = real[first : first + 3]
         found = [bayesfit.fit(bayesfit.read(path), "cumulant", noise="photons", seed=1) for path in files]
+        assert all(0.7 < float(result["diagnostics"].reduced_chi2[0]) < 1.5 for result in found)
         rates = [result.posterior.rate for result in found]
         total += np.var([float(rate.mean()) for rate in rates], ddof=1) / np.mean([float(rate.var()) for rate in rates])
     assert 0.68 < 2 * total < 18.5
