@@ -10,10 +10,13 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 import xarray as xr
+from photons import simulate
 from scipy.special import gamma
 
 import bayesfit
+from bayesfit.api import joint_fit
 from bayesfit.api.sequential_prior import priors_in_common
+from bayesfit.compute.devices import Spread
 from bayesfit.compute.errors import BayesfitWarning
 from bayesfit.compute.keys import bin_keys
 from bayesfit.compute.work import Stop
@@ -59,6 +62,37 @@ def test_density_is_that_of_the_bins_at_the_linked_values():
             expected += problem.posterior.log_density(z, bin) - problem.posterior.curve(z, bin)[2]
         priors = joint.run(handler.z)[1].log_density
         np.testing.assert_allclose(-joint.potential(point), expected + priors, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("noise", "across"),
+    [
+        ("stated", {"rate": "diffusion", "beta": "pooled"}),
+        ("photons", {"rate": "diffusion"}),
+    ],
+)
+def test_programs_are_compiled_beside_the_least_squares_fits(noise, across, monkeypatch):
+    """Those that take the compiler longest are begun before the fits, in the shapes in which they are needed."""
+    begun, begin, start = [], Spread._begin, joint_fit._start_compiling
+
+    def noted(program, *given):
+        begun.append(program.identity.split(": ")[0])
+        return begin(program, *given)
+
+    def started(*given):
+        start(*given)
+        begun.append("started")
+
+    monkeypatch.setattr(Spread, "_begin", noted)
+    monkeypatch.setattr(joint_fit, "_start_compiling", started)
+    curves, _ = simulate(5, counts=(1.0, 1.0), pixels=16, frames=1000)  # of a shape that no other test here has
+    bayesfit.fit(curves, noise=noise, across=across, draws=60, chains=2)
+    before, after = begun[: begun.index("started")], begun[begun.index("started") + 1 :]
+    names = ["Joint.slope", "_with_own", "_advance", "_constrain_all", "prior_tails", "joint_prior prior_draws"]
+    names += ["_parameters", "decay"] if noise == "photons" else []
+    for name in names:
+        assert any(name in each for each in before), (name, before)
+        assert not any(name in each for each in after), (name, after)
 
 
 @pytest.fixture(scope="module")
