@@ -9,8 +9,9 @@ the posterior has a second mode far away. With the table, the likelihood has err
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -113,6 +114,17 @@ def _count(coordinates: TableCoordinates) -> int:
     return WIDTH * max(BATCHES, coordinates.shape[1] - 1)
 
 
+def of_posterior(posterior: Posterior, function: Callable[..., Any], *given: Any) -> Any:
+    """What a function makes of arrays and, after them, the posterior; compiled once, and kept on disk."""
+    return on_one_device(_with_posterior(function, posterior), *given, identity=posterior.identity)
+
+
+@lru_cache(maxsize=64)
+def _with_posterior(function: Callable[..., Any], posterior: Posterior) -> Callable[..., Any]:
+    """The function with its last argument, under its own name: that is what kept programs go by."""
+    return wraps(function)(lambda *given: function(*given, posterior))
+
+
 def whole(posterior: Posterior) -> Posterior:
     """The same posterior with nothing integrated out or approximated."""
     names = posterior.curve_names + posterior.marginal
@@ -137,7 +149,7 @@ class OwnErrors:
 
     def __init__(self, problem: Problem, values: Mapping[str, OfDraws]) -> None:
         self.problem, self.values, self.bin = problem, values, first_of(problem.bins)
-        found = on_one_device(_coordinates, values, self.bin, static=(whole(problem.posterior),))
+        found = of_posterior(whole(problem.posterior), _coordinates, values, self.bin)
         self.z, self.coordinates = (np.asarray(array) for array in found)
 
     @property
@@ -193,12 +205,12 @@ class OwnErrors:
         if layouts is None:
             layouts = np.broadcast_to(self.bin.layout, (len(self.z), *self.bin.layout.shape))
         given = self.values, layouts, self.bin
-        return np.asarray(on_one_device(_log_likelihoods, *given, static=(self.problem.posterior,)))
+        return np.asarray(of_posterior(self.problem.posterior, _log_likelihoods, *given))
 
     def log_likelihood_by(self, table: Table) -> OfDraws:
         """Log likelihood with the errors that a table gives at each point."""
         given = self.values, self.coordinates, table, self.bin
-        return np.asarray(on_one_device(_by_table, *given, static=(self.problem.posterior,)))
+        return np.asarray(of_posterior(self.problem.posterior, _by_table, *given))
 
 
 class Made(NamedTuple):

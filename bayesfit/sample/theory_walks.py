@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from bayesfit.compute.devices import on_one_device
 from bayesfit.modelling.model import AMPLITUDES
 from bayesfit.posterior.bin_data import Bin, first_of
 from bayesfit.posterior.density import Posterior
@@ -27,7 +26,7 @@ from bayesfit.sample.importance_weights import systematic
 from bayesfit.sample.modes import profiled
 from bayesfit.sample.theory_clouds import FITTED_TO, Rng, Weighted, of_mixture
 from bayesfit.sample.theory_points import evened, power_for
-from bayesfit.sample.theory_tables import Made, OwnErrors, Table, evenly, table_coordinates, whole
+from bayesfit.sample.theory_tables import Made, OwnErrors, Table, evenly, of_posterior, table_coordinates, whole
 from bayesfit.sample.walkers import Jumps, Walkers, of_all, walked
 
 WALKERS, OF_INTRICATE = 100, 300  # of each chain, and where a shape may hide modes
@@ -157,7 +156,7 @@ class Walk:
         return self._made_by(program, *given, Aimed(self.bin, self.table, self.jumps, np.array(self.share), self.floor))
 
     def _made_by(self, program: Any, *given: Any) -> Any:
-        return jax.tree.map(np.array, on_one_device(program, *given, static=(self.posterior,)))
+        return jax.tree.map(np.array, of_posterior(self.posterior, program, *given))
 
     def _keys(self, *shape: int) -> np.ndarray:
         return self.rng.integers(2**32, size=(*shape, 2), dtype=np.uint32)
