@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,12 +23,10 @@ from jaxtyping import Int, PyTree
 from numpyro import validation_enabled  # from its own module, after ArviZ, numpyro.distributions would load twice
 
 from bayesfit.compute.hardware import cores, workers
-from bayesfit.compute.journal import leave, resumable
 from bayesfit.compute.memory_maps import PROGRAMS, ROOM
 from bayesfit.compute.patience import patiently, small_program
 from bayesfit.compute.program_files import Kept, read, write
 from bayesfit.compute.programs import key, load, pack
-from bayesfit.compute.work import Stop
 from bayesfit.compute.workers import side_by_side
 
 Parts = list[PyTree]
@@ -171,8 +169,10 @@ def program_for(
 ) -> Callable[..., PyTree]:
     """The compiled program that `on_one_device` calls for arguments of these shapes, as a function of the last one, an
     array; the others stay as they are."""
-    whole, (*others, last) = _program_and_parts(function, arguments, static, identity)
-    program, (device,) = whole.compiled(*others, last), last.devices()
+    whole, parts = _program_and_parts(function, arguments, static, identity)
+    device = _device(parts)
+    *others, last = jax.device_put(parts, device)
+    program = whole.compiled(*others, last)
     return lambda given: program(*others, _placed(given, device))
 
 
@@ -183,10 +183,8 @@ def _program_and_parts(
     leaves = [leaf for _, leaf in found]
     if identity is not None:  # programs are kept without their arguments' names
         identity = f"{identity} {[jax.tree_util.keystr(path) for path, _ in found]}"
-    device = jax.local_devices()[0]
-    parts = jax.device_put([np.array(leaf) for leaf in leaves], device)
     with WHOLE:
-        return _whole(function, structure, static, identity), parts
+        return _whole(function, structure, static, identity), _given([np.array(leaf) for leaf in leaves])
 
 
 def _placed(leaf: Any, device: jax.Device) -> Any:
@@ -207,7 +205,9 @@ def named(role: str, identity: str | None) -> str | None:
 
 
 def _device(share: Any) -> jax.Device:
-    (device,) = jax.tree.leaves(share)[0].devices()
+    """The device of a share: the first, if it is where NumPy has it."""
+    leaf = jax.tree.leaves(share)[0]
+    (device,) = jax.local_devices()[:1] if isinstance(leaf, np.ndarray) else leaf.devices()
     return device
 
 
@@ -222,6 +222,16 @@ def place(tree: PyTree, count: int | None = None) -> Parts:
 
     Without the copy, a device that shares the host's memory would see what the host writes there later.
     """
+    return [jax.device_put(part, device) for part, device in _divided(tree, count)]
+
+
+def give(tree: PyTree, count: int | None = None) -> Parts:
+    """As `place` does, for a program to which they are given once."""
+    return [_given(part, device) for part, device in _divided(tree, count)]
+
+
+def _divided(tree: PyTree, count: int | None) -> list[tuple[PyTree, jax.Device]]:
+    """Copies of each worker's part of arrays, and its device."""
     devices = workers()[:count]
 
     def share(array: Any, part: int) -> Any:
@@ -229,69 +239,20 @@ def place(tree: PyTree, count: int | None = None) -> Parts:
         return np.array(array[part * width : (part + 1) * width])
 
     parts = [jax.tree.map(lambda array, part=part: share(array, part), tree) for part in range(len(devices))]
-    return [jax.device_put(part, device) for part, device in zip(parts, devices, strict=True)]
+    return list(zip(parts, devices, strict=True))
+
+
+def _given(part: PyTree, device: jax.Device | None = None) -> PyTree:
+    """NumPy arrays for a program on a device, by default the first, which takes them ten times as fast as they are put
+    there (measured)."""
+    first = jax.local_devices()[0]
+    as_they_are = device in (None, first) and jax.config.jax_enable_x64  # else numbers may become shorter
+    return part if as_they_are else jax.device_put(part, device or first)
 
 
 def gather(parts: Parts) -> PyTree:
     """The parts joined along the leading axis, as NumPy arrays; waits for the devices."""
     return jax.tree.map(lambda *arrays: np.concatenate([np.asarray(array) for array in arrays]), *parts)
-
-
-FEW = 64  # items that one worker computes faster than another device loads the program
-
-
-def devices_for(count: int, width: int) -> int:
-    """The number of workers that hold `count` items with `width` for each, at most all of them."""
-    return max(1, min(len(workers()), -(-count // width)))
-
-
-class Batches(NamedTuple):
-    """The division of a number of `items` into batches of `width` per device."""
-
-    items: int
-    width: int
-    devices: int
-
-    def indices(self, first: int = 0) -> Iterator[Int[np.ndarray, " batch"]]:
-        """Indices of each batch from the `first` on; the last is filled up with its own first index."""
-        total = self.width * self.devices
-        for start in range(first * total, self.items, total):
-            index = np.arange(start, min(start + total, self.items))
-            yield np.concatenate([index, np.repeat(index[:1], total - index.size)])
-
-
-Arguments = Callable[[Int[np.ndarray, " batch"]], tuple[PyTree, ...]]
-
-
-def stream(
-    program: Spread, batches: Batches, arguments: Arguments, stop: Stop | None = None
-) -> Iterator[tuple[Int[np.ndarray, " batch"], PyTree]]:
-    """For each batch, its indices and what the program returns for their `arguments`, as NumPy arrays. The devices are
-    kept one batch ahead. It ends early if the user asks to stop. Where a journal is kept, it is a stage of its own."""
-
-    def structure() -> Any:
-        placed = [place(argument, batches.devices) for argument in arguments(next(batches.indices()))]
-        return jax.tree.structure(program.start(*placed).shapes(*placed))
-
-    parts = resumable(lambda first: computed(program, batches, arguments, stop, first), structure)
-    yield from zip(batches.indices(), parts, strict=False)
-
-
-def computed(
-    program: Spread, batches: Batches, arguments: Arguments, stop: Stop | None = None, first: int = 0
-) -> Iterator[PyTree]:
-    """What the program returns for each batch from the `first` on, as `stream` does, but past the journal."""
-    ahead = None
-    for index in batches.indices(first):
-        if stop is not None and stop.asked:
-            leave(stop)
-            break
-        made = program(*(place(argument, batches.devices) for argument in arguments(index)))
-        if ahead is not None:
-            yield gather(ahead)
-        ahead = made
-    if ahead is not None:
-        yield gather(ahead)
 
 
 def take(tree: PyTree, index: Int[np.ndarray, " chosen"]) -> PyTree:

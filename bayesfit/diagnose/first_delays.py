@@ -13,7 +13,8 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt32
 
-from bayesfit.compute.devices import FEW, Batches, Spread, devices_for, named, stream, take
+from bayesfit.compute.batches import FEW, Batches, devices_for, stream
+from bayesfit.compute.devices import Spread, named, take
 from bayesfit.compute.work import Stop
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior

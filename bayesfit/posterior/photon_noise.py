@@ -17,7 +17,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, PyTree
 
-from bayesfit.compute.devices import Batches, Spread, named, place, stream, take
+from bayesfit.compute.batches import Batches, stream
+from bayesfit.compute.devices import Spread, named, place, take
 from bayesfit.data.counting import Counting
 from bayesfit.modelling import photon_layout as theory
 from bayesfit.modelling.averaged_delays import averages

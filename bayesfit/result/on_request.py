@@ -14,7 +14,8 @@ import xarray as xr
 from jaxtyping import Array, Float, Int, UInt32
 
 from bayesfit.compute import keys as _keys
-from bayesfit.compute.devices import Batches, Spread, devices_for, named, stream, take
+from bayesfit.compute.batches import Batches, devices_for, stream
+from bayesfit.compute.devices import Spread, named, take
 from bayesfit.compute.errors import SettingsError, nearest
 from bayesfit.compute.single_precision import in_single
 from bayesfit.modelling.scatter import Observed

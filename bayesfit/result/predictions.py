@@ -13,7 +13,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Int
 
-from bayesfit.compute.devices import FEW, Batches, Spread, devices_for, named, place, stream, take
+from bayesfit.compute.batches import FEW, Batches, devices_for, stream
+from bayesfit.compute.devices import Spread, named, place, take
 from bayesfit.compute.quantiles import quantiles_in_order
 from bayesfit.diagnose.interval import ENDS
 from bayesfit.diagnose.outcome import Outcome

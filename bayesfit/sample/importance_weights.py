@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import special
 
-from bayesfit.compute.devices import gather, place
+from bayesfit.compute.devices import gather, give
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
 from bayesfit.sample.importance_sampling import CLOUD, FirstStage, evaluations, log_student_t
@@ -139,7 +139,7 @@ def adapted(
         for i in poor:
             mixtures[i].append(fitted_components(first[i].modes, samples[i], size, QUICK_STEPS))
             points[i] = draw_points(randoms[i], mixtures[i][-1], MORE_POINTS)
-        arguments = (place(each, batch.devices) for each in (batch.bins, batch.prior_draws, points))
+        arguments = (give(each, batch.devices) for each in (batch.bins, batch.prior_draws, points))
         potentials, prior_densities = gather(evaluations(posterior)(*arguments))
         for i in poor:
             samples[i] = _joined(samples[i], first[i], mixtures[i], (points[i], potentials[i], prior_densities[i]))

@@ -20,7 +20,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from bayesfit.compute import keys as _keys
-from bayesfit.compute.devices import Batches, Spread, devices_for, named, place, stream, take
+from bayesfit.compute.batches import Batches, devices_for, stream
+from bayesfit.compute.devices import Spread, named, place, take
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior

@@ -17,7 +17,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from bayesfit.compute.devices import devices_for, gather, take
+from bayesfit.compute.batches import devices_for
+from bayesfit.compute.devices import gather, take
 from bayesfit.compute.hardware import lanes_per_device
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.sample.chains import Chain

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from bayesfit.compute.devices import Spread, gather, named, place
+from bayesfit.compute.devices import Spread, gather, give, named, place
 from bayesfit.compute.hardware import lanes_per_device, lanes_together
 from bayesfit.compute.rows import Layout, Tables
 from bayesfit.sample.chains import Chain, Transition, advance, begin
@@ -124,7 +124,7 @@ class Slots:
 
     def advance(self, busy: Sequence[int]) -> Left:
         """Advance the chains in busy slots by a chunk."""
-        arguments = (place(array, self.devices) for array in (self.fresh, self.groups(busy)))
+        arguments = (give(array, self.devices) for array in (self.fresh, self.groups(busy)))
         advanced = self.program(self.chains, self.states, *arguments)
         self.fresh[:] = False
         self.states = [state for state, _ in advanced]

@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, UInt32
 
 from bayesfit.compute import keys as _keys
-from bayesfit.compute.devices import FEW, Batches, computed, devices_for, place, take
+from bayesfit.compute.batches import FEW, Batches, computed, devices_for
+from bayesfit.compute.devices import place, take
 from bayesfit.compute.journal import resumable
 from bayesfit.compute.work import Progress, Report, Stop
 from bayesfit.posterior.bin_data import Bin
