@@ -31,7 +31,7 @@ from bayesfit.sample.walkers import Jumps, Walkers, of_all, walked
 
 WALKERS, OF_INTRICATE = 100, 300  # of each chain, and where a shape may hide modes
 STRETCH = 4  # steps from one draw of a walker to the next
-BURNED, DOUBLED = 4, 6  # steps before the first draw, at least, and times that they are doubled, at most
+BURNED, DOUBLED = 3, 6  # steps before the first draw, at least, and times that they are doubled, at most
 STEADY = 1.01  # R-hat of walkers at two times, up to which they are where they will be
 GOOD, WELL = 0.1, 0.2  # sd of the difference by a table, up to which it is left as it is, and up to which it will do
 LONGER = 6  # times that walkers walk on, as long as before, where they have too few effective draws
@@ -79,12 +79,13 @@ class Settled(NamedTuple):
 
 class Walk:
     """The `walkers` of one bin, once they have started, with log densities that are NaN where they are not known; the
-    random numbers of their steps, the `table` of their errors, the points where errors were `made`, and `jumps`, a
-    mixture aimed at where walkers start, or at where they have `been`."""
+    random numbers of their steps, the `table` of their errors, and whether it was `checked` on their way, the points
+    where errors were `made`, and `jumps`, a mixture aimed at where walkers start, or at where they have `been`."""
 
     def __init__(self, problem: Problem, jumps: Jumps, rng: Rng, made: Made | None = None) -> None:
         self.problem, self.jumps, self.rng = problem, jumps, rng
         self.posterior, self.bin, self.walked, self.share = problem.posterior, first_of(problem.bins), 0, 0.0
+        self.checked = False
         self.count = OF_INTRICATE if profiled(self.posterior) else WALKERS
         points = self._of_estimate()
         self.made = Made.at(points.some()) if made is None else made
@@ -120,6 +121,7 @@ class Walk:
             if self.share == 1.0:
                 break
             self.check_table(self.on(MOVED))
+            self.checked = True
             self.cloud = self._weighted(self.walkers.z)
 
     def on(self, steps: int) -> dict[str, OfWalkers]:
@@ -138,7 +140,8 @@ class Walk:
             snapshots = [self.on(BURNED * 2**number // parts) for _ in range(parts)]
             now = np.stack([snapshots[-1][name].ravel() for name in names])
             apart = np.inf if before is None else float(_convergence.worst(np.stack([before, now], axis=1))[0])
-            settled = Settled(snapshots, self.check_table(snapshots[-1]), apart)
+            off = self.check_table(snapshots[-1]) if number or not self.checked else np.inf
+            settled = Settled(snapshots, off, apart)
             if settled.off <= WELL and settled.rhat <= STEADY:
                 break
             before = now
