@@ -16,6 +16,7 @@ from bayesfit.sample.escalation import SHORTEST_TREE_DEPTH
 from bayesfit.sample.importance_sampling import (
     CLOUD,
     FirstStage,
+    Mixed,
     count_and_size,
     first_stages,
 )
@@ -55,10 +56,11 @@ def fitted_with_two():
         u = np.stack([np.random.default_rng((*key, _keys.NEAR_MODES)).standard_t(FREEDOM, shape) for key in keys])
         index = np.arange(len(keys))
         arguments = take(bins, index), points.starts, points.prior_draws, u
-        parts = first_stages(posterior)(*(place(argument, 1) for argument in arguments))
-        first = [jax.tree.map(lambda array, row=row: array[row], gather(parts)) for row in index]
+        parts = gather(first_stages(posterior)(*(place(argument, 1) for argument in arguments)))
+        first = [jax.tree.map(lambda array, row=row: array[row], parts) for row in index]
+        batch = Batch(bins, parts.modes, points.prior_draws, 1)
         randoms = [np.random.default_rng(row) for row in index]
-        return posterior, bins, first, adapted(posterior, Batch(bins, points.prior_draws, 1), first, randoms)
+        return posterior, bins, first, adapted(posterior, batch, first, randoms)
 
 
 def shares_of_fast(posterior, bins, count):
@@ -121,19 +123,22 @@ def test_all_points_are_weighed_over_all_that_they_were_drawn_from(fitted_with_t
     found = first[3]
     rng = np.random.default_rng(0)
     sample, mixtures = weighted(found), []
-    prior_densities, rows = [found.prior_densities], []
+    prior_draws, all_priors, rows = len(found.points) - CLOUD * len(found.modes.z), [], []
+
+    def by_first(points):
+        """The first stage's density where the prior has any other."""
+        all_priors.append(rng.normal(-10.0, 1.0, len(points)))
+        with jax.enable_x64(True):
+            mixed = Mixed.of(jax.tree.map(jnp.asarray, found.modes), prior_draws)
+            return np.array(jax.vmap(mixed.log_density)(jnp.asarray(points), jnp.asarray(all_priors[-1])))
+
+    sample = sample.of(sample.points, sample.potentials, by_first(sample.points))
     for _ in range(2):
         mixtures.append(fitted_components(found.modes, sample, 3))
         points = draw_points(rng, mixtures[-1], MORE_POINTS)
-        prior_densities.append(rng.normal(-10.0, 1.0, MORE_POINTS))
-        sample = _joined(
-            sample,
-            found,
-            mixtures,
-            (points, rng.normal(found.modes.potential.min(), 1.0, MORE_POINTS), prior_densities[-1]),
-        )
-    prior_draws = len(found.points) - CLOUD * len(found.modes.z)
-    rows.append(np.log(prior_draws) + np.concatenate(prior_densities))
+        potentials = rng.normal(found.modes.potential.min(), 1.0, MORE_POINTS)
+        sample = _joined(sample, mixtures, (points, potentials, by_first(points)))
+    rows.append(np.log(prior_draws) + np.concatenate(all_priors))
     for mode, factor in zip(found.modes.z, found.modes.factor, strict=True):
         u = np.linalg.solve(factor, (sample.points - mode).T)
         rows.append(np.log(CLOUD) + stats.t(4).logpdf(u).sum(axis=0) - np.linalg.slogdet(factor)[1])

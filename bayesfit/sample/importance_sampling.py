@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from bayesfit.compute.devices import Spread, named
@@ -21,7 +22,7 @@ from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
 from bayesfit.sample.least_squares import PointEstimate, Points, Vector
 from bayesfit.sample.mixture import FREEDOM
-from bayesfit.sample.modes import Modes, find_modes, how_many, noise_guess, noise_information
+from bayesfit.sample.modes import Modes, find_modes, how_many, inverse, noise_guess, noise_information
 
 CLOUD = 96  # points about each mode
 WIDENED = 1.5  # sd of the noise's proposal over its standard error
@@ -30,13 +31,38 @@ AT_ONCE = 32  # points evaluated together, so that intermediate results stay in 
 
 class FirstStage(NamedTuple):
     """The first stage of one bin: its `modes`, constrained ones among them; the `points`, of which the first are prior
-    draws and the others lie around the modes; the `potentials` there; and `prior_densities`, at every point the log
-    density of the distribution that the prior draws come from."""
+    draws and the others lie around the modes; the `potentials` there; and `log_proposal`, at every point the log
+    density of the mixture of all distributions that they come from."""
 
     modes: Modes
     points: Float[Any, "point param"]
     potentials: Float[Any, " point"]
-    prior_densities: Float[Any, " point"]
+    log_proposal: Float[Any, " point"]
+
+
+class Mixed(NamedTuple):
+    """What a first stage draws from: so many `prior_draws`, and clouds about modes, at `z` with factors whose inverses
+    are `to_u`, and the logarithms of their volumes."""
+
+    prior_draws: int
+    z: Float[Array, "mode param"]
+    to_u: Float[Array, "mode param param"]
+    log_volume: Float[Array, " mode"]
+
+    @classmethod
+    def of(cls, modes: Modes, prior_draws: int) -> Mixed:
+        """The mixture of prior draws with clouds about these modes."""
+        diagonals = jnp.diagonal(modes.factor, axis1=1, axis2=2)
+        return cls(prior_draws, modes.z, jax.vmap(inverse)(modes.factor), jnp.sum(jnp.log(diagonals), axis=1))
+
+    def log_density(self, z: Vector, log_prior: Array) -> Float[Array, ""]:
+        """The log density at a point where that of the prior draws is `log_prior`. It is written out over the few
+        coordinates, so that every operation is one of all modes."""
+        apart = [z[j] - self.z[:, j] for j in range(z.size)]
+        u = [sum(self.to_u[:, i, j] * apart[j] for j in range(i + 1)) for i in range(z.size)]
+        clouds = log_student_t(jnp.stack(u, axis=-1)) - self.log_volume
+        numbers = np.array([self.prior_draws, *[CLOUD] * len(self.z)])
+        return jax.scipy.special.logsumexp(jnp.append(log_prior, clouds), b=numbers / numbers.sum())
 
 
 @lru_cache(maxsize=32)
@@ -52,7 +78,7 @@ def first_stages(posterior: Posterior) -> Spread:
 def evaluations(posterior: Posterior) -> Spread:
     """The program that runs `evaluate` for many bins."""
     return Spread(
-        lambda bin, prior_draws, points: evaluate(posterior, bin, prior_draws, points),
+        lambda bin, modes, prior_draws, points: evaluate(posterior, bin, modes, prior_draws, points),
         named("evaluate", posterior.identity),
     )
 
@@ -75,34 +101,34 @@ def first_stage(posterior: Posterior, bin: Bin, starts: Points, prior_draws: Poi
     split = posterior.shape_size
     prior_sd = jnp.std(prior_draws[:, split:], axis=0)
     is_prior_draw = jnp.arange(len(points)) < len(prior_draws)
+    mixed = Mixed.of(modes, len(prior_draws))
 
     def at(point: tuple[Vector, Vector, Array]) -> tuple[Vector, Array, Array]:
-        """The point, with the other coordinates of a prior draw redrawn; its potential; and the log density of the
-        prior draws' distribution."""
+        """The point, with the other coordinates of a prior draw redrawn; its potential; and the proposal's density."""
         z, u, is_prior_draw = point
         shape, rest = z[:split], z[split:]
         guess, width = _proposal_of_rest(posterior, bin, shape, prior_sd)
         rest = jnp.where(is_prior_draw, guess + width * u[split:], rest)
         z = jnp.concatenate([shape, rest])
-        log_shape = posterior.log_prior_of_shape(z, bin)
-        log_density = log_shape + log_student_t((rest - guess) / width, jnp) - jnp.sum(jnp.log(width))
-        return z, posterior.potential(z, bin), log_density
+        log_prior = posterior.log_prior_of_shape(z, bin) + _log_density_of_rest(rest, guess, width)
+        return z, posterior.potential(z, bin), mixed.log_density(z, log_prior)
 
     return FirstStage(modes, *jax.lax.map(at, (points, u, is_prior_draw), batch_size=AT_ONCE))
 
 
 def evaluate(
-    posterior: Posterior, bin: Bin, prior_draws: Points, points: Points
+    posterior: Posterior, bin: Bin, modes: Modes, prior_draws: Points, points: Points
 ) -> tuple[Float[Array, " point"], Float[Array, " point"]]:
-    """The potential, and the log density of the distribution that the prior draws come from, at any points of one
+    """The potential, and the log density of the mixture that a first stage's points come from, at any points of one
     bin."""
     split = posterior.shape_size
     prior_sd = jnp.std(prior_draws[:, split:], axis=0)
+    mixed = Mixed.of(modes, len(prior_draws))
 
     def at(z: Vector) -> tuple[Array, Array]:
-        guess, width = _proposal_of_rest(posterior, bin, z[:split], prior_sd)
-        log_rest = log_student_t((z[split:] - guess) / width, jnp) - jnp.sum(jnp.log(width))
-        return posterior.potential(z, bin), posterior.log_prior_of_shape(z, bin) + log_rest
+        proposal = _proposal_of_rest(posterior, bin, z[:split], prior_sd)
+        log_prior = posterior.log_prior_of_shape(z, bin) + _log_density_of_rest(z[split:], *proposal)
+        return posterior.potential(z, bin), mixed.log_density(z, log_prior)
 
     return jax.lax.map(at, points, batch_size=AT_ONCE)
 
@@ -117,7 +143,11 @@ def _proposal_of_rest(posterior: Posterior, bin: Bin, shape: Vector, prior_sd: V
     return jnp.concatenate([regression, guess]), WIDENED * width
 
 
-def log_student_t(u: Any, xp: Any) -> Any:
-    """Log density of independent standard Student-t variables with 4 degrees of freedom, summed over the last axis;
-    `xp` is the array library, NumPy's or JAX's. The density of one is 3/8 (1 + u^2 / 4)^(-5/2)."""
-    return xp.sum(math.log(0.375) - 2.5 * xp.log1p(u**2 / FREEDOM), axis=-1)
+def _log_density_of_rest(rest: Vector, guess: Vector, width: Vector) -> Float[Array, ""]:
+    return log_student_t((rest - guess) / width) - jnp.sum(jnp.log(width))
+
+
+def log_student_t(u: Float[Array, "*any param"]) -> Float[Array, " *any"]:
+    """Log density of independent standard Student-t variables with 4 degrees of freedom, summed over the last axis. The
+    density of one is 3/8 (1 + u^2 / 4)^(-5/2)."""
+    return jnp.sum(math.log(0.375) - 2.5 * jnp.log1p(u**2 / FREEDOM), axis=-1)

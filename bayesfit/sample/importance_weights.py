@@ -22,7 +22,7 @@ from scipy import special
 from bayesfit.compute.devices import gather, give
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.density import Posterior
-from bayesfit.sample.importance_sampling import CLOUD, FirstStage, evaluations, log_student_t
+from bayesfit.sample.importance_sampling import FirstStage, evaluations
 from bayesfit.sample.mixture import (
     COMPONENTS,
     FITTED_TO,
@@ -100,25 +100,14 @@ def _ess(weights: Numbers) -> float:
 
 def weighted(first: FirstStage) -> WeightedPoints:
     """The points of a first stage with their weights."""
-    log_proposal = _first_proposal(first, first.points, first.prior_densities)
-    return WeightedPoints.of(first.points, first.potentials, log_proposal)
-
-
-def _first_proposal(first: FirstStage, points: Points, prior_densities: Numbers) -> Numbers:
-    """The log density, at any points, of the mixture from which a first stage draws."""
-    count = len(first.modes.z)
-    to_u = inverses(first.modes.factor)
-    rest = (points - first.modes.z[:, None]) @ np.swapaxes(to_u, 1, 2)
-    clouds = log_student_t(rest, np) + np.sum(np.log(np.diagonal(to_u, axis1=1, axis2=2)), axis=1)[:, None]
-    prior_draws = len(first.points) - CLOUD * count
-    shares = np.log([prior_draws, *[CLOUD] * count]) - math.log(len(first.points))
-    return special.logsumexp(np.vstack([prior_densities, clouds]) + shares[:, None], axis=0)
+    return WeightedPoints.of(first.points, first.potentials, first.log_proposal)
 
 
 class Batch(NamedTuple):
-    """Bins whose points are evaluated together on a number of `devices`, with their prior draws (bin, draw, param)."""
+    """Bins whose points are evaluated together on a number of `devices`, with their modes and prior draws."""
 
     bins: Bin
+    modes: Modes
     prior_draws: Float[np.ndarray, "bin draw param"]
     devices: int
 
@@ -139,21 +128,22 @@ def adapted(
         for i in poor:
             mixtures[i].append(fitted_components(first[i].modes, samples[i], size, QUICK_STEPS))
             points[i] = draw_points(randoms[i], mixtures[i][-1], MORE_POINTS)
-        arguments = (give(each, batch.devices) for each in (batch.bins, batch.prior_draws, points))
-        potentials, prior_densities = gather(evaluations(posterior)(*arguments))
+        arguments = (give(each, batch.devices) for each in (batch.bins, batch.modes, batch.prior_draws, points))
+        potentials, by_first = gather(evaluations(posterior)(*arguments))
         for i in poor:
-            samples[i] = _joined(samples[i], first[i], mixtures[i], (points[i], potentials[i], prior_densities[i]))
+            samples[i] = _joined(samples[i], mixtures[i], (points[i], potentials[i], by_first[i]))
     return samples
 
 
 def _joined(
-    sample: WeightedPoints, first: FirstStage, mixtures: list[Components], more: tuple[Points, Numbers, Numbers]
+    sample: WeightedPoints, mixtures: list[Components], more: tuple[Points, Numbers, Numbers]
 ) -> WeightedPoints:
-    """A sample extended by `more` points, their potentials and their `prior_densities`. They were drawn from the last
-    of the mixtures; each of the mixtures has given the same number of points."""
-    points, potentials, prior_densities = more
-    rows = [_first_proposal(first, points, prior_densities), *(log_densities(points, each) for each in mixtures)]
-    counts = np.array([len(first.points), *[MORE_POINTS] * len(mixtures)])
+    """A sample extended by `more` points, their potentials, and the log density there of what the first stage draws
+    from. They were drawn from the last of the mixtures; each of these has given the same number of points."""
+    points, potentials, by_first = more
+    rows = [by_first, *(log_densities(points, each) for each in mixtures)]
+    first = len(sample.points) - MORE_POINTS * (len(mixtures) - 1)
+    counts = np.array([first, *[MORE_POINTS] * len(mixtures)])
     there = special.logsumexp(rows, axis=0, b=(counts / counts.sum())[:, None])
     share = MORE_POINTS / counts.sum()
     before = np.logaddexp(

@@ -157,24 +157,31 @@ def noise_information(posterior: Posterior, bin: Bin, z: Vector, prior_sd: Vecto
         scatter, _, _ = posterior.scatter(z, bin)
         log_scale = jnp.log(scatter.scale * (1.0 if scatter.relative is None else scatter.relative))
         neighbours = None if scatter.correlation is None else scatter.correlation.neighbours()
-        return jnp.broadcast_to(log_scale, bin.valid.shape), neighbours
+        return log_scale, neighbours
 
     slopes, correlation_slopes = jax.jacfwd(moments)(z)
-    slopes = jnp.where(bin.valid[:, None], slopes, 0.0)
-    information = 2.0 * slopes.T @ slopes + jnp.diag(jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).eps) ** -2)
+    information = _of_points(slopes, bin) + jnp.diag(jnp.maximum(prior_sd, jnp.finfo(prior_sd.dtype).eps) ** -2)
     if correlation_slopes is not None:
         square = jnp.minimum(moments(z)[1] ** 2, 1.0 - 1e-6)
         information += (correlation_slopes.T * (1.0 + square) / (1.0 - square) ** 2) @ correlation_slopes
     return information
 
 
+def _of_points(slopes: Float[Array, "*tau param"], bin: Bin) -> Factor:
+    """The information of all points, whose log scales have these slopes; of one slope, all have the same."""
+    if slopes.ndim == 1:
+        return 2.0 * jnp.sum(bin.valid) * slopes[:, None] * slopes
+    valid = jnp.where(bin.valid[:, None], slopes, 0.0)
+    return 2.0 * valid.T @ valid
+
+
 def _inverse_root(precision: Factor) -> Factor:
     """Lower triangular L with L L^T = precision^-1, computed after scaling the precision to a unit diagonal."""
     scale = jnp.diagonal(precision) ** -0.5
     upper = jnp.linalg.cholesky((precision * scale[:, None] * scale)[::-1, ::-1])[::-1, ::-1]
-    return scale[:, None] * _inverse(upper.T) if precision.size else precision
+    return scale[:, None] * inverse(upper.T) if precision.size else precision
 
 
-def _inverse(factor: Factor) -> Factor:
+def inverse(factor: Factor) -> Factor:
     """The inverse of a lower triangular matrix."""
     return jax.scipy.linalg.solve_triangular(factor, jnp.eye(len(factor)), lower=True)

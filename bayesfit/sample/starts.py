@@ -69,11 +69,12 @@ def start_compiling(posterior: Posterior, bins: Bin, points: PointEstimate) -> N
     index = next(Batches(1, BINS, devices).indices())
     given = points.starts, points.prior_draws
     starts, prior_draws = (np.zeros((index.size, *shape.shape[1:]), shape.dtype) for shape in given)
-    _, count, size = count_and_size(posterior, points)
+    modes, count, size = count_and_size(posterior, points)
     some, u, more = take(bins, index), np.zeros((index.size, count, size)), np.zeros((index.size, MORE_POINTS, size))
     first_stages(posterior).start(*(place(argument, devices) for argument in (some, starts, prior_draws, u)))
     if profiled(posterior):
-        evaluations(posterior).start(*(place(argument, devices) for argument in (some, prior_draws, more)))
+        at = Modes(*(np.zeros((index.size, modes, *own)) for own in ((size,), (size, size), ())))
+        evaluations(posterior).start(*(place(argument, devices) for argument in (some, at, prior_draws, more)))
 
 
 def shapes(posterior: Posterior, points: PointEstimate, chains: int) -> Estimate:
@@ -104,7 +105,7 @@ def estimate_bins(bins: BinTargets, points: PointEstimate, chains: int, report: 
             keys = bins.keys[np.unique(index)]
             first = [jax.tree.map(lambda array, row=row: array[row], part) for row in range(len(keys))]
             with np.errstate(all="ignore"):
-                batch = Batch(take(bins.data, index), points.prior_draws[index], devices)
+                batch = Batch(take(bins.data, index), part.modes, points.prior_draws[index], devices)
                 samples = zip(keys, first, _samples(bins.posterior, batch, first, keys), strict=True)
                 found = [estimate(f.modes, s, _random(key, _keys.RESAMPLING), chains, size) for key, f, s in samples]
             yield jax.tree.map(lambda *arrays: np.stack(arrays), *found)
