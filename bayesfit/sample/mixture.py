@@ -76,7 +76,8 @@ def _padded(some: Components) -> tuple[np.ndarray, Factors, np.ndarray]:
     locations[there], factors[there] = some.locations[finite], some.factors[finite]
     masses = np.zeros(COMPONENTS)
     if finite.any():
-        masses[there] = special.softmax(some.log_masses[finite])
+        relative = np.exp(some.log_masses[finite] - some.log_masses[finite].max())
+        masses[there] = relative / relative.sum()
     return locations, factors, masses
 
 
