@@ -480,21 +480,6 @@ def test_sums_over_shifts():
         assert found[a, b] == pytest.approx(exact, rel=0.02), (lags[a], lags[b])
 
 
-@pytest.mark.parametrize("rate", [0.3, 0.02, 0.002])
-def test_sums_over_shifts_of_averages(rate):
-    """Of an exponential decay, each factor of which is averaged over a triangle, frame by frame."""
-    sums, shifts = LagSums(4096.0), np.arange(-4096, 4097)
-    convolved = sums.convolved(extended(np.exp(-rate * sums.grid)[:, None]))
-    for window in (1, 2, 16, 64):
-        lags = np.array([0, window, 3 * window, 8 * window, 16 * window])
-        found = at(sums.averaged_twice(convolved, float(window)), places_of(sums.grid, lags))[:, 0]
-        triangle = np.maximum(1.0 - np.abs(np.arange(-window, window + 1)) / window, 0.0) / window
-        factor = np.convolve(np.exp(-rate * np.abs(shifts)), triangle, mode="same")
-        each = [np.maximum(1.0 - np.abs(shifts + lag / 2) / 4096, 0.0) for lag in lags]
-        exact = np.array([seen @ (factor * np.roll(factor, -lag)) for seen, lag in zip(each, lags, strict=True)])
-        np.testing.assert_allclose(found, exact, rtol=0, atol=4e-3 * exact[0])
-
-
 @pytest.mark.parametrize("rate", [1e-3, 3e-5, 1e-5, 1e-6])
 def test_sums_over_shifts_of_long_series(rate):
     """Of an exponential decay in hundreds of millions of frames, against integrals. Errors are told by the largest of

@@ -145,13 +145,6 @@ class LagSums:
             return table
         return extended(_averages(self.frames, window) @ table)
 
-    def averaged_twice(self, table: Table, window: float) -> Table:
-        """The function averaged so, and again: the sum over shifts of two functions that are averaged is their sum over
-        shifts averaged over the triangles of both."""
-        if window <= 1:
-            return table
-        return extended(_averages_twice(self.frames, window) @ table)
-
     def crossed(self, table: Table, lags: Float[np.ndarray, " tau"]) -> Float[np.ndarray, "tau tau bin"]:
         """sum_s f(s) f(s - j) f(s + k - j) f(s + k) for all pairs of lags j, k, from a coarse table of them. Longer
         lags than frames, which a slice of ages has, count as the longest: the sum is a small part there."""
@@ -195,13 +188,6 @@ def _averages(frames: float, window: float) -> csr_array:
     given = (weights * triangles / window).reshape(-1)
     at_nodes = np.arange(nodes.size), nodes.shape[1] * np.arange(grid.size + 1)
     return csr_array((given, *at_nodes), shape=(grid.size, nodes.size)) @ places_of(grid, nodes).matrix
-
-
-@lru_cache(maxsize=64)
-def _averages_twice(frames: float, window: float) -> csr_array:
-    """The matrix that averages a table twice; beyond its points it is 0."""
-    once = _averages(frames, window)
-    return (once[:, :-1] @ once).tocsr()
 
 
 def _some(grid: Float[np.ndarray, " point"]) -> Int[np.ndarray, " some"]:

@@ -15,9 +15,8 @@ normalisation by the mean intensity enters by the delta method. Sums over the sh
 
     A(d) = sum_s gamma(s)^2 gamma(s + d)^2,    B(d) = sum_s gamma(s) gamma(s + d),
 
-but for one of the 4-cycles. Delays at which m frames are summed see gamma^2 averaged over a triangle of half width m,
-and A and B averaged over two of them, one for each factor. Of two delays with other sums each, A and B are the means of
-those that either sees (see `_pairs_of_lags`).
+but for one of the 4-cycles. Delays at which m frames are summed see gamma^2 averaged over a triangle of half width m.
+Of two delays with other sums each, A and B are the means of those that either sees (see `_pairs_of_lags`).
 
 All is computed for many bins at once. Functions of the lag are tables, see `lag_sums.py`, side by side where all of
 them are needed at the same lags.
@@ -53,11 +52,9 @@ def speckle_covariance(
         counting: what was counted in these bins.
     """
     lags, sums, exact = counting.lags, lag_sums(counting.frames), extended(squared)
-    field = np.sqrt(exact)
-    crossed, convolved = sums.crossed(field, lags), sums.convolved(np.concatenate([exact, field], axis=1))
+    crossed = sums.crossed(np.sqrt(exact), lags)
     windows, parts = _pairs_of_lags(counting.frames, tuple(lags.tolist()), tuple(counting.summed.tolist()))
-    tables = np.concatenate([_tables(sums, exact, convolved, window) for window in windows])
-    total = sums.total(exact)
+    tables, total = np.concatenate([_tables(sums, exact, window) for window in windows]), sums.total(exact)
     decay, covariance = np.empty((lags.size, contrast.size)), np.empty((lags.size, lags.size, contrast.size))
     for part in parts:
         j, k = part.pairs
@@ -96,12 +93,11 @@ def _pairs_of_lags(
     return tuple(windows.tolist()), found
 
 
-def _tables(sums: LagSums, exact: Table, convolved: Table, window: float) -> Float[np.ndarray, "point 4*bin"]:
-    """gamma^2, gamma, A(d) and B(d) of all bins, as the level sees them at which so many frames are summed. `convolved`
-    are A and B of single frames."""
+def _tables(sums: LagSums, exact: Table, window: float) -> Float[np.ndarray, "point 4*bin"]:
+    """gamma^2, gamma, A(d) and B(d) of all bins, as the level sees them at which so many frames are summed."""
     squared = sums.averaged(exact, window)
-    field = np.sqrt(np.maximum(squared, 0.0))  # interpolation may round below 0
-    return np.concatenate([squared, field, sums.averaged_twice(convolved, window)], axis=1)
+    both = np.concatenate([squared, np.sqrt(np.maximum(squared, 0.0))], axis=1)  # interpolation may round below 0
+    return np.concatenate([both, sums.convolved(both)], axis=1)
 
 
 class Pairs:
