@@ -108,7 +108,7 @@ class Spread:
 
     def _lower(self, share: Any) -> tuple[Any, Any]:
         """The program lowered for a share, and the shapes of what it returns."""
-        with TRACING, validation_enabled(False):
+        with TRACING, validation_enabled(False), jax.default_device(_device(share)):
             traced = self.jitted.trace(*share)
             return traced.lower(), traced.out_info
 
@@ -170,25 +170,19 @@ def program_for(
     """The compiled program that `on_one_device` calls for arguments of these shapes, as a function of the last one, an
     array; the others stay as they are."""
     whole, parts = _program_and_parts(function, arguments, static, identity)
-    device = _device(parts)
-    *others, last = jax.device_put(parts, device)
-    program = whole.compiled(*others, last)
-    return lambda given: program(*others, _placed(given, device))
+    program, others = whole.compiled(*parts), jax.device_put(parts[:-1], _device(parts))
+    return lambda given: program(*others, given if isinstance(given, jax.Array) else _given(np.array(given)))
 
 
 def _program_and_parts(
     function: Callable[..., PyTree], arguments: tuple[PyTree, ...], static: tuple[Any, ...], identity: str | None
-) -> tuple[Spread, list[jax.Array]]:
+) -> tuple[Spread, Parts]:
     found, structure = jax.tree_util.tree_flatten_with_path(arguments)
     leaves = [leaf for _, leaf in found]
     if identity is not None:  # programs are kept without their arguments' names
         identity = f"{identity} {[jax.tree_util.keystr(path) for path, _ in found]}"
     with WHOLE:
         return _whole(function, structure, static, identity), _given([np.array(leaf) for leaf in leaves])
-
-
-def _placed(leaf: Any, device: jax.Device) -> Any:
-    return leaf if isinstance(leaf, jax.Array) and leaf.committed else jax.device_put(np.array(leaf), device)
 
 
 @lru_cache(maxsize=64)

@@ -153,7 +153,7 @@ def noise_information(posterior: Posterior, bin: Bin, z: Vector, prior_sd: Vecto
     (1 - r^2)^2; for other parameters, such as a Student-t distribution's degrees of freedom, only the prior counts.
     """
 
-    def moments(z: Vector) -> tuple[Float[Array, " tau"], Any]:
+    def moments(z: Vector) -> tuple[Float[Array, "*tau"], Any]:
         scatter, _, _ = posterior.scatter(z, bin)
         log_scale = jnp.log(scatter.scale * (1.0 if scatter.relative is None else scatter.relative))
         neighbours = None if scatter.correlation is None else scatter.correlation.neighbours()
