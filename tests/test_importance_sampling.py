@@ -31,7 +31,7 @@ from bayesfit.sample.importance_weights import (
 )
 from bayesfit.sample.least_squares import point_estimates
 from bayesfit.sample.mixture import FREEDOM, Components, draw_points, log_densities
-from bayesfit.sample.modes import Modes
+from bayesfit.sample.modes import Modes, _of_points
 
 PRIORS = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
 TAU = np.geomspace(1e-3, 10.0, 40)
@@ -161,6 +161,16 @@ def test_components_are_drawn_from_with_the_density_they_state():
     for location, factor in zip(locations, factors, strict=True):
         ratio = np.exp(stats.multivariate_normal(location, factor @ factor.T).logpdf(u) - log_densities(u, components))
         assert abs(ratio.mean() - 1.0) < 4.5 * ratio.std() / np.sqrt(len(u))
+
+
+def test_information_of_one_scale_is_that_of_as_many_as_there_are_points(fitted_with_two):
+    """Of a noise of one scale no slopes are summed over delays; those that are not valid do not count."""
+    bins = fitted_with_two[1]
+    bin = jax.tree.map(lambda array: jnp.asarray(array[0]), bins)._replace(valid=jnp.arange(bins.y.shape[1]) < 7)
+    slopes = jnp.array([0.5, -2.0])
+    every = jnp.broadcast_to(slopes, (bin.valid.size, 2))
+    np.testing.assert_allclose(_of_points(slopes, bin), [[3.5, -14.0], [-14.0, 56.0]], rtol=1e-6)
+    np.testing.assert_allclose(_of_points(every, bin), _of_points(slopes, bin), rtol=1e-6)
 
 
 @pytest.mark.parametrize("potential", [1e9, np.nan, np.inf])

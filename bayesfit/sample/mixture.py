@@ -76,8 +76,7 @@ def _padded(some: Components) -> tuple[np.ndarray, Factors, np.ndarray]:
     locations[there], factors[there] = some.locations[finite], some.factors[finite]
     masses = np.zeros(COMPONENTS)
     if finite.any():
-        relative = np.exp(some.log_masses[finite] - some.log_masses[finite].max())
-        masses[there] = relative / relative.sum()
+        masses[there] = special.softmax(some.log_masses[finite])
     return locations, factors, masses
 
 
