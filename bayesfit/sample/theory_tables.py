@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from bayesfit.compute.devices import on_one_device
+from bayesfit.compute.devices import on_one_device, start_on_one_device
 from bayesfit.modelling.model import AMPLITUDES
 from bayesfit.modelling.noise_model import without_approximation
 from bayesfit.modelling.photon_layout import LOG_WEIGHTS, VARIANCE, WEIGHTS
@@ -119,6 +119,11 @@ def of_posterior(posterior: Posterior, function: Callable[..., Any], *given: Any
     return on_one_device(_with_posterior(function, posterior), *given, identity=posterior.identity)
 
 
+def start_of_posterior(posterior: Posterior, function: Callable[..., Any], *given: Any) -> None:
+    """Begin to compile what `of_posterior` calls for arrays of these shapes; returns at once."""
+    start_on_one_device(_with_posterior(function, posterior), *given, identity=posterior.identity)
+
+
 @lru_cache(maxsize=64)
 def _with_posterior(function: Callable[..., Any], posterior: Posterior) -> Callable[..., Any]:
     """The function with its last argument, under its own name: that is what kept programs go by."""
@@ -210,7 +215,7 @@ class OwnErrors:
     def log_likelihood_by(self, table: Table) -> OfDraws:
         """Log likelihood with the errors that a table gives at each point."""
         given = self.values, self.coordinates, table, self.bin
-        return np.asarray(of_posterior(self.problem.posterior, _by_table, *given))
+        return np.asarray(of_posterior(self.problem.posterior, by_table, *given))
 
 
 class Made(NamedTuple):
@@ -267,7 +272,9 @@ def _log_likelihoods(values: Values, layouts: Array, bin: Bin, posterior: Poster
     return jax.vmap(lambda own, layout: posterior.log_likelihood(own, bin._replace(layout=layout)))(values, layouts)
 
 
-def _by_table(values: Values, coordinates: Array, table: Table, bin: Bin, posterior: Posterior) -> Array:
+def by_table(values: Values, coordinates: Array, table: Table, bin: Bin, posterior: Posterior) -> Array:
+    """Log likelihood of points with the errors that a table gives at each (draw,)."""
+
     def one(given: tuple[Values, Array]) -> Array:
         return posterior.log_likelihood(given[0], bin._replace(layout=table.layout(given[1], bin.layout)))
 

@@ -58,12 +58,13 @@ class Sampled(NamedTuple):
 
 
 class Aimed(NamedTuple):
-    """A bin, the table of its errors, the mixture that is aimed at its posterior, the share that the likelihood with
-    the table's errors has beside that of the estimate, and the smallest log likelihood that the latter is given."""
+    """A bin, the table of its errors, the mixture that is aimed at its posterior, where there are jumps, the share that
+    the likelihood with the table's errors has beside that of the estimate, and the smallest log likelihood that the
+    latter is given."""
 
     bin: Bin
     table: Table
-    jumps: Jumps
+    jumps: Jumps | None
     share: Float[Any, ""]
     floor: Float[Any, ""]
 
@@ -105,7 +106,9 @@ class Walk:
     def _weighted(self, z: Float[np.ndarray, "*points param"]) -> Weighted:
         """Points with the weights that the table gives them."""
         parts = z.reshape(-1, AT_A_TIME, z.shape[-1])
-        return Weighted(parts.reshape(-1, z.shape[-1]), np.concatenate([self._aimed_by(_gains, z) for z in parts]))
+        return Weighted(
+            parts.reshape(-1, z.shape[-1]), np.concatenate([self._made_by(gains, z, self._aimed(None)) for z in parts])
+        )
 
     def start(self, chains: int) -> None:
         """Walkers of each chain from points of its own, by way of posteriors between that of the estimate and that with
@@ -127,7 +130,8 @@ class Walk:
     def on(self, steps: int) -> dict[str, OfWalkers]:
         """Every parameter, and the `potential`, at the walkers after so many steps."""
         between = np.array([self.walked, self.walked + steps])
-        self.walkers, values = self._aimed_by(_walk, self.walkers, self._keys(len(self.walkers.z)), between)
+        given = self.walkers, self._keys(len(self.walkers.z)), between, self._aimed(self.jumps)
+        self.walkers, values = self._made_by(after_steps, *given)
         self.walked += steps
         self.been.append(self.walkers.z.reshape(-1, self.walkers.z.shape[-1]))
         return {**values, "potential": -self.walkers.log_density}
@@ -155,8 +159,8 @@ class Walk:
         parts = (part[evenly(len(part), FITTED_TO // 2)] for part in (before, self.been[-1]))
         self.jumps = Weighted.equally(np.concatenate([*parts])).aimed()
 
-    def _aimed_by(self, program: Any, *given: Any) -> Any:
-        return self._made_by(program, *given, Aimed(self.bin, self.table, self.jumps, np.array(self.share), self.floor))
+    def _aimed(self, jumps: Jumps | None) -> Aimed:
+        return Aimed(self.bin, self.table, jumps, np.array(self.share), self.floor)
 
     def _made_by(self, program: Any, *given: Any) -> Any:
         return jax.tree.map(np.array, of_posterior(self.posterior, program, *given))
@@ -258,7 +262,7 @@ def _of_estimate(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
     return found.log_prior + jnp.maximum(log_likelihood, aimed.floor)
 
 
-def _gains(z: Array, aimed: Aimed, posterior: Posterior) -> Array:
+def gains(z: Array, aimed: Aimed, posterior: Posterior) -> Array:
     """Log density of points with errors of their own, over that of the estimate."""
     return of_all(lambda z: _own(posterior, aimed, z) - _of_estimate(posterior, aimed, z))(z)
 
@@ -273,7 +277,7 @@ def _density(posterior: Posterior, aimed: Aimed, z: Array) -> Array:
     return jax.lax.cond(share < 1.0, between, lambda: own)
 
 
-def _walk(
+def after_steps(
     walkers: Walkers, keys: Array, between: Array, aimed: Aimed, posterior: Posterior
 ) -> tuple[Walkers, dict[str, Array]]:
     """The walkers of each chain after the steps between these numbers, and every parameter there."""
