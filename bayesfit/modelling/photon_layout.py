@@ -115,15 +115,25 @@ def residual_correlation(mean: OfPoints, covariance: Matrices, pairs: OfPoints) 
     """R of bins, from theory's mean of g2 and its covariance without the counting of pairs."""
     size = np.sqrt(pairs / mean)  # 0 where no pair is expected
     scaled = covariance * size[:, :, None] * size[:, None, :]
-    found = np.eye(pairs.shape[1]) + np.stack([_positive(matrix) for matrix in scaled])
+    found = np.eye(pairs.shape[1]) + _positive(scaled)
     return found + UNKNOWN * np.eye(pairs.shape[1]) * np.diagonal(scaled, axis1=1, axis2=2)[:, None]
 
 
-def _positive(matrix: Float[np.ndarray, "tau tau"]) -> Float[np.ndarray, "tau tau"]:
-    """The matrix without its negative eigenvalues, which quadrature leaves."""
+def _positive(matrices: Matrices) -> Matrices:
+    """The matrices without their negative eigenvalues, which quadrature leaves."""
+    if _are_positive(matrices):
+        return matrices
+    return np.stack([matrix if _are_positive(matrix) else _without_negative(matrix) for matrix in matrices])
+
+
+def _are_positive(matrices: Float[np.ndarray, "*bins tau tau"]) -> bool:
     try:
-        np.linalg.cholesky(matrix + NEARLY * np.eye(len(matrix)))
+        np.linalg.cholesky(matrices + NEARLY * np.eye(matrices.shape[-1]))
     except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(matrix)
-        return (vectors * np.maximum(values, 0.0)) @ vectors.T
-    return matrix
+        return False
+    return True
+
+
+def _without_negative(matrix: Float[np.ndarray, "tau tau"]) -> Float[np.ndarray, "tau tau"]:
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T
