@@ -84,7 +84,7 @@ def estimates(outcome: Outcome, points: PointEstimate, report: Report, stop: Sto
             break
         places, own, some = places[differ], own.of_bins(differ), take(some, differ)
         weighted = places if round == 0 else weighted
-        seen = prior_points(own, keys[places]) if seen is None else take(seen, differ)
+        seen = prior_points(own, keys[places], lost[differ]) if seen is None else take(seen, differ)
         seen = seen.and_(posterior_points(own, some, keys[places], round))
         cloud = seen.cloud
         centre = values_at(own, some.location)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, UInt32
 
 from bayesfit.compute import keys as _keys
-from bayesfit.compute.devices import Spread, named
+from bayesfit.compute.devices import Spread, named, take
 from bayesfit.posterior.bin_data import Bin
 from bayesfit.posterior.coordinates import Values
 from bayesfit.posterior.density import Posterior
@@ -140,15 +140,18 @@ def _change(problem: Problem, values: Values, layouts: Any) -> Float[np.ndarray,
     return own - _log_likelihood(problem.posterior, problem.bins, values)
 
 
-def prior_points(problem: Problem, keys: Keys) -> Weighted:
-    """Draws from the prior of each bin, weighted by the likelihood with theory's errors of their own."""
+def prior_points(problem: Problem, keys: Keys, wanted: Bool[np.ndarray, " bin"]) -> Weighted:
+    """Draws from the prior of each bin, weighted by the likelihood with theory's errors of their own where these are
+    wanted; elsewhere they have no weight."""
     drawn = [
         np.random.default_rng((*key, _keys.WITH_THEORY)).integers(2**32, size=(POINTS, 2), dtype=np.uint32)
         for key in keys
     ]
     all_points = problem.of_bins(np.repeat(np.arange(len(keys)), POINTS))
     values = of_bins(_prior(problem.posterior), all_points.bins, np.concatenate(drawn))
-    own = _own_log_likelihood(all_points, values)
+    own, places = np.full(len(keys) * POINTS, -np.inf), np.flatnonzero(np.repeat(wanted, POINTS))
+    if places.size:
+        own[places] = _own_log_likelihood(all_points.of_bins(places), take(values, places))
     return Weighted({name: value.reshape(-1, POINTS) for name, value in values.items()}, own.reshape(-1, POINTS))
 
 
