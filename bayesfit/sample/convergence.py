@@ -41,8 +41,8 @@ def worst_of(x: Float[np.ndarray, "bin series chain draw"]) -> Float[np.ndarray,
 def _worst_of(x: Float[np.ndarray, "bin series chain draw"]) -> Float[np.ndarray, "bin 3"]:
     halves = _Ordered.of(_split(x))
     scores = halves.normal_scores
-    rhat = _rhat(halves, scores)
-    return np.stack([np.max(rhat, axis=-1), np.min(_ess(scores), axis=-1), np.min(ess_tail(x), axis=-1)], axis=-1)
+    rhat, tail = _rhat(halves, scores), _ess_tail(x, _in_order(x) if x.shape[-1] % 2 else halves.values)
+    return np.stack([np.max(rhat, axis=-1), np.min(_ess(scores), axis=-1), np.min(tail, axis=-1)], axis=-1)
 
 
 def rhat(x: Series) -> Numbers:
@@ -63,7 +63,16 @@ def ess_mean(x: Series) -> Numbers:
 
 def ess_tail(x: Series) -> Numbers:
     """The smaller effective sample size of the 5 % and the 95 % quantile."""
-    levels = quantiles_in_order(np.sort(x.reshape(*x.shape[:-2], -1), axis=-1), (0.05, 0.95))[..., None, None]
+    return _ess_tail(x, _in_order(x))
+
+
+def _in_order(x: Series) -> Values:
+    """The values of all chains in ascending order."""
+    return np.sort(x.reshape(*x.shape[:-2], -1), axis=-1)
+
+
+def _ess_tail(x: Series, in_order: Values) -> Numbers:
+    levels = quantiles_in_order(in_order, (0.05, 0.95))[..., None, None]
     ess = np.min(_ess(_split(x <= levels).astype(float)), axis=0)
     return np.where(np.isnan(x).any(axis=(-2, -1)), np.nan, ess)
 
