@@ -168,20 +168,22 @@ class OwnErrors:
 
     def examined(self) -> OwnErrors:
         """Some of the points, evenly over all, at which another likelihood is compared with theory's."""
-        return self.of_draws(self._some()[:EXAMINED])
+        return self.of_draws(self._even()[:EXAMINED])
 
     def others(self) -> OwnErrors:
         """Those that make as many as a table needs with those that are examined."""
         return self.of_draws(self._some()[EXAMINED:])
 
+    def _even(self) -> Places:
+        """Places evenly over all draws, half as many as a table needs; the first ones are examined."""
+        count = _count(self.coordinates) // 2
+        placed, few = evenly(len(self.z), count), evenly(count, EXAMINED)
+        return np.concatenate([placed[few], np.delete(placed, few)])
+
     def _some(self) -> Places:
-        """Half of the places evenly over all draws, of which the first ones are examined, and half where they are
-        farthest apart: in every mode."""
-        count = _count(self.coordinates)
-        evenly_placed = evenly(len(self.z), count // 2)
-        few = evenly(count // 2, EXAMINED)
-        first = np.concatenate([evenly_placed[few], np.delete(evenly_placed, few)])
-        return apart(self.coordinates, count, first)
+        """As many as a table needs: those evenly over all draws, and as many where they are farthest apart: in every
+        mode."""
+        return apart(self.coordinates, _count(self.coordinates), self._even())
 
     def of_draws(self, draws: np.ndarray) -> OwnErrors:
         """Some of the points."""
