@@ -1,5 +1,6 @@
 """Noise "photons" where theory's errors differ within the posterior: slow decays, whose errors follow from them."""
 
+import jax
 import numpy as np
 import pytest
 from calibration import Setting, simulate
@@ -7,6 +8,7 @@ from calibration import Setting, simulate
 import bayesfit
 from bayesfit.api import photon_draws
 from bayesfit.sample import scheduler
+from bayesfit.sample.theory_points import prior_points
 
 SLOW = [62, 159, 347, 362, 371]  # of the simulations: decays that take as long as the series
 SETTING = Setting("stretched_exponential", "photons")
@@ -66,6 +68,16 @@ def test_bins_that_only_walkers_sample_have_no_draws_after_a_stop(slow, monkeypa
     not_begun = np.isnan(found.posterior.rate).all(("chain", "draw")).values
     assert not_begun.any()
     assert (found["diagnostics"].thin.values[not_begun] == 0).all()
+
+
+def test_points_of_the_prior_have_weights_where_they_are_wanted():
+    """There they have the same as if they were wanted in all bins."""
+    with jax.enable_x64(True):
+        problem, keys = SETTING.problem().of_bins(np.zeros(3, int)), np.arange(6, dtype=np.uint32).reshape(3, 2)
+        some, every = (prior_points(problem, keys, np.array(wanted)) for wanted in ([False, True, False], [True] * 3))
+    assert np.isfinite(every.log_weights).any(axis=1).all()
+    np.testing.assert_array_equal(some.log_weights, np.where([[False], [True], [False]], every.log_weights, -np.inf))
+    np.testing.assert_array_equal(some.values["rate"], every.values["rate"])
 
 
 def test_a_stop_between_two_bins_changes_no_bit(slow, tmp_path, monkeypatch):

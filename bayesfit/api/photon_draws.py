@@ -23,7 +23,7 @@ from bayesfit.modelling.settings import LEAST_ESS
 from bayesfit.posterior.bin_data import first_of
 from bayesfit.posterior.photon_noise import Cloud, with_theory
 from bayesfit.posterior.prepare import Problem
-from bayesfit.sample import scheduler
+from bayesfit.sample import scheduler, theory_programs
 from bayesfit.sample.draws import Arrays, Draws
 from bayesfit.sample.snapshots import of_draws, put_draws
 from bayesfit.sample.target import BinTargets
@@ -32,6 +32,7 @@ from bayesfit.sample.theory_draws import with_own_errors
 from bayesfit.sample.theory_points import POINTS
 from bayesfit.sample.theory_tables import Made, OwnErrors, evenly
 from bayesfit.sample.theory_walks import Walk, walked_draws
+from bayesfit.sample.walkers import Jumps
 
 OF_DRAWS = 2**16  # in keys, beside the rounds of estimates
 
@@ -42,6 +43,18 @@ class OfBin(NamedTuple):
     draws: Arrays
     change: float | Float[np.ndarray, ""]
     lowest: float | Float[np.ndarray, ""]
+
+
+def start_compiling(estimated: Estimated, chains: int, stop: Stop) -> None:
+    """Begin to compile in the background what walkers call, if some bins need them."""
+    for place in [] if stop.asked else [*estimated.surveys][:1]:
+        own = estimated.problem.of_bins(np.array([place]))
+        theory_programs.start_compiling(own, _jumps(estimated, place), chains)
+
+
+def _jumps(estimated: Estimated, place: int) -> Jumps:
+    """The mixture that is aimed at the posterior of the bin at this place, as estimated."""
+    return aimed_at(jax.tree.map(lambda array: array[place], estimated.estimates))
 
 
 def with_errors_kept(found: Outcome, estimated: Estimated, report: Report, stop: Stop) -> Draws:
@@ -123,7 +136,7 @@ def _of_bin(found: Outcome, estimated: Estimated, place: int) -> OfBin:
     own, least = np.array([place]), min(found.schedule.reachable, LEAST_ESS)
     rng = np.random.default_rng((*found.keys[place], _keys.WITH_THEORY, OF_DRAWS))
     problem, draws = found.problem.of_bins(own), found.draws.of_bins(own)
-    jumps = aimed_at(jax.tree.map(lambda array: array[place], estimated.estimates))
+    jumps = _jumps(estimated, place)
     if (survey := estimated.surveys.get(place)) is not None:
         begun = Made(OwnErrors(problem, survey.values).coordinates, survey.layouts)
         made = walked_draws(Walk(problem, jumps, rng, begun), draws.all_made(), least)

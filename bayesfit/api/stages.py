@@ -29,7 +29,7 @@ from bayesfit.posterior.prepare import Problem, prepare
 from bayesfit.posterior.trial import check_density, check_model
 from bayesfit.result import predictions
 from bayesfit.result.assemble import assemble
-from bayesfit.sample import least_squares, scheduler, starts, theory_programs
+from bayesfit.sample import least_squares, scheduler, starts
 from bayesfit.sample.target import BinTargets
 
 
@@ -170,8 +170,7 @@ def _fitted_each(before: Outcome, report: Report) -> Outcome:
     problem, potential = estimated.problem, estimated.estimates.mode_potential
     if not stop.asked:
         check_density(potential, problem)
-    if estimated.surveys:
-        theory_programs.start_compiling(problem, estimated.estimates, chains)
+    photon_draws.start_compiling(estimated, chains, stop)
     found = replace(before, problem=problem, points=points, lowest_potential=potential)
     found = replace(found, draws=photon_draws.with_errors_kept(found, estimated, report, stop))
     return photon_draws.with_theory_at_draws(found, estimated, report, stop)

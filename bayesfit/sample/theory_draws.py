@@ -17,12 +17,12 @@ from bayesfit.posterior.prepare import Problem
 from bayesfit.sample.draws import Draws
 from bayesfit.sample.redrawn import delayed, redrawn
 from bayesfit.sample.theory_clouds import Rng
-from bayesfit.sample.theory_points import FAR_OFF
 from bayesfit.sample.theory_tables import Made, OwnErrors, Table
 from bayesfit.sample.theory_walks import Sampled, Walk, walked_draws
 from bayesfit.sample.walkers import Jumps
 
 KEPT, GOOD = 0.2, 0.1  # sd of the difference of logarithms, up to which errors kept will do, and a table
+FAR_OFF = 1.5  # the same, above which too few draws would be chosen
 CHOICES = 2  # among draws: by a table made at the draws, and by one made at those that are chosen
 FAR_APART = 1.1  # R-hat of chains, above which their draws are not chosen among
 

@@ -58,9 +58,9 @@ class Sampled(NamedTuple):
 
 
 class Aimed(NamedTuple):
-    """A bin, the table of its errors, the mixture that is aimed at its posterior, where there are jumps, the share that
-    the likelihood with the table's errors has beside that of the estimate, and the smallest log likelihood that the
-    latter is given."""
+    """A bin, the table of its errors, the mixture that is aimed at its posterior (None where nothing jumps), the share
+    that the likelihood with the table's errors has beside that of the estimate, and the smallest log likelihood that
+    the latter is given."""
 
     bin: Bin
     table: Table
