@@ -1,6 +1,7 @@
 """What a posterior costs where the data say little: starved, arrested and two-mode bins against healthy ones.
 
-`uv run python benchmarks/hard_bins.py [--bins 64] [--noise scaled photons] [--kinds ...] [--rounds 1]`
+`uv run python benchmarks/hard_bins.py [--bins 64] [--noise scaled photons] [--kinds ...] [--rounds 1]
+[--baseline "Normal(1, 0.1)"]`
 
 Curves of `photons.py`, 64 pixels and 4096 frames: healthy ones with 1 photon per pixel and frame; few pairs and
 starved, with 0.01 and 0.001 photons, where most delays of the latter see no pair; arrested, with decays tens of times
@@ -122,9 +123,15 @@ def measured(noise: str, kind: str, curves: xr.Dataset, rounds: int = 1) -> Row:
     return Row(noise, kind, least(times).per(curves.q_bin.size), mixed_so, Counter(found.verdict.values.tolist()))
 
 
-def rows(bins: int, noises: Sequence[str] = NOISES, kinds: Sequence[str] = (), rounds: int = 1) -> Iterator[Row]:
-    """Every noise model on every kind of bins."""
-    datasets = {kind: KINDS[kind].curves(bins, seed=5) for kind in kinds or KINDS}
+def rows(
+    bins: int,
+    noises: Sequence[str] = NOISES,
+    kinds: Sequence[str] = (),
+    rounds: int = 1,
+    baseline: str = PRIORS["baseline_prior"],
+) -> Iterator[Row]:
+    """Every noise model on every kind of bins, with this prior of the baseline."""
+    datasets = {kind: KINDS[kind].curves(bins, seed=5).assign_attrs(baseline_prior=baseline) for kind in kinds or KINDS}
     for noise in noises:
         for kind, curves in datasets.items():
             yield measured(noise, kind, curves, rounds)
@@ -168,9 +175,10 @@ def main() -> None:
     parser.add_argument("--noise", nargs="+", default=list(NOISES))
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--baseline", default=PRIORS["baseline_prior"], help="its prior")
     given = parser.parse_args()
     print(machine())
-    print("\n".join(as_table(list(rows(given.bins, given.noise, given.kinds, given.rounds)))))
+    print("\n".join(as_table(list(rows(given.bins, given.noise, given.kinds, given.rounds, given.baseline)))))
 
 
 if __name__ == "__main__":
