@@ -16,8 +16,14 @@ import pandas as pd
 import pytest
 
 import bayesfit
+from bayesfit.cli import steps
+from bayesfit.cli.app import FAILED, INTERRUPTED
 from bayesfit.cli.bin_table import chosen_bins
+from bayesfit.cli.fit_job import Wishes, fit_job
+from bayesfit.cli.jobs import Job
 from bayesfit.cli.show_result import Wanted
+from bayesfit.compute.work import stop_on
+from bayesfit.modelling.settings import RunSettings
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = Path(sys.executable).parent / "bayesfit"
@@ -234,6 +240,29 @@ def test_ctrl_c_keeps_what_was_done_and_the_same_command_goes_on(environment, ca
     assert "made with other seed" in refused
     assert "finished before" not in call(*arguments).stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["table_sim.html", "table_sim.nc"]
+
+
+def test_an_error_made_of_an_interruption_is_one(monkeypatch, tmp_path, capsys):
+    """JAX raises a ValueError where a signal arrives while it compares two keys of a cache."""
+
+    def code(*signals):
+        def read_all(files, settings):
+            try:
+                for number in signals:
+                    os.kill(os.getpid(), number)
+                    time.sleep(0.01)
+            except KeyboardInterrupt:
+                pass
+            raise ValueError("Cache keys should be comparable")
+
+        monkeypatch.setattr(steps, "read_all", read_all)
+        job, wishes = Job([tmp_path / "one.csv"], tmp_path / "one.nc"), Wishes(*[False] * 5)
+        with stop_on(signal.SIGTERM):
+            return fit_job(job, RunSettings(), wishes, lambda progress: None).code
+
+    assert code(signal.SIGTERM, signal.SIGTERM) == INTERRUPTED
+    assert "interrupted: the same command goes on" in capsys.readouterr().err
+    assert code(signal.SIGTERM) == code() == FAILED
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])

@@ -10,7 +10,7 @@ import typer
 from bayesfit.cli.app import DONE, FAILED, INTERRUPTED, NONE_OK, WRONG_USE
 from bayesfit.cli.show_result import Wanted, draw, in_words, print_paths, print_result, print_understood
 from bayesfit.compute.errors import BayesfitError, SettingsError
-from bayesfit.compute.work import Progress, Report
+from bayesfit.compute.work import Progress, Report, heeded
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -63,9 +63,9 @@ def fit_job(job: Job, settings: RunSettings, wishes: Wishes, report: Report) -> 
         for line in left_out:
             typer.echo(line)
         fitted = Fitted(*fit_files(datasets, job.output, settings, report, wishes.fresh))
-    except Exception as error:  # whatever goes wrong in one file must not stop the others
-        return failed(job, error)
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as error:  # whatever goes wrong in one file must not stop the others
+        if isinstance(error, Exception) and not heeded().raised:
+            return failed(job, error)
         typer.echo(f"interrupted: the same command goes on with {job.output}", err=True)
         return End(INTERRUPTED, {})
     report(Progress("page", fitted.result["diagnostics"].sizes["q_bin"]))

@@ -44,10 +44,11 @@ def reported_as(name: str, report: Report) -> Report:
 
 
 class Stop:
-    """Whether the user has `asked` to stop, and by which `signal`."""
+    """Whether the user has `asked` to stop, by which `signal`, and whether KeyboardInterrupt was `raised` since: what
+    was under way, such as a comparison within JAX, may have made an error of its own of that."""
 
     def __init__(self) -> None:
-        self.asked, self.signal = False, 0
+        self.asked, self.signal, self.raised = False, 0, False
 
 
 _HEEDED: ContextVar[Stop | None] = ContextVar("stop", default=None)
@@ -69,6 +70,7 @@ def stop_on(*numbers: int, grace: float = 0.0) -> Iterator[Stop]:
 
     def ask(number: int, frame: Any) -> None:
         if stop.asked:
+            stop.raised = True
             raise KeyboardInterrupt
         stop.asked, stop.signal = True, number
         if grace:
