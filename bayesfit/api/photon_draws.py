@@ -47,7 +47,8 @@ class OfBin(NamedTuple):
 
 def start_compiling(estimated: Estimated, chains: int, stop: Stop) -> None:
     """Begin to compile in the background what walkers call, if some bins need them."""
-    for place in [] if stop.asked else [*estimated.surveys][:1]:
+    if estimated.surveys and not stop.asked:
+        place = next(iter(estimated.surveys))
         own = estimated.problem.of_bins(np.array([place]))
         theory_programs.start_compiling(own, _jumps(estimated, place), chains)
 

@@ -22,7 +22,7 @@ from bayesfit.sample.theory_walks import Sampled, Walk, walked_draws
 from bayesfit.sample.walkers import Jumps
 
 KEPT, GOOD = 0.2, 0.1  # sd of the difference of logarithms, up to which errors kept will do, and a table
-FAR_OFF = 1.5  # the same, above which too few draws would be chosen
+TOO_FAR = 1.5  # the same, above which it is not tried to choose among draws that there are
 CHOICES = 2  # among draws: by a table made at the draws, and by one made at those that are chosen
 FAR_APART = 1.1  # R-hat of chains, above which their draws are not chosen among
 
@@ -44,7 +44,7 @@ def with_own_errors(problem: Problem, draws: Draws, jumps: Jumps, rng: Rng, leas
         return Sampled(draws, np.inf)
     if kept.off <= KEPT and kept.mixes(least):
         return kept
-    if not (kept.off <= FAR_OFF and draws.convergence[0, 0] <= FAR_APART):
+    if not (kept.off <= TOO_FAR and draws.convergence[0, 0] <= FAR_APART):
         found = walked_draws(Walk(problem, jumps, rng), draws, least)
         return found if found.mixes(least) or draws.convergence[0, 0] <= FAR_APART else kept
     choice = Choice(points, draws, made.and_(Made.at(points.others())))
