@@ -1,4 +1,4 @@
-"""How far the data narrow the prior of a parameter."""
+"""How far the data narrow the prior of a parameter, and whether its range cuts off the posterior."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from jaxtyping import Float
 from bayesfit.compute.quantiles import quantiles_in_order
 
 QUANTILES = 65
+NEAR = 0.2  # of the way from an end of a range to the mean of the draws
 LEVELS = (np.arange(QUANTILES) + 0.5) / QUANTILES  # evenly spaced; at these the quantiles of priors are taken
 
 
@@ -26,3 +27,20 @@ def contraction(draws: Float[np.ndarray, "chain draw"], quantiles: Float[np.ndar
     level = np.interp(draws.ravel(), quantiles, (np.arange(quantiles.size) + 0.5) / quantiles.size)
     off = level - level.sum() / level.size
     return float(1.0 - 12.0 * np.sum(off * off) / level.size)
+
+
+def near_end(draws: Float[np.ndarray, "chain draw"], low: float, high: float) -> float:
+    """The share of the draws that lie in the first fifth (`NEAR`) of the way from an end of the range low to high to
+    their mean, in logarithms, the larger of both ends; NaN where neither end is a number.
+
+    Of a normal posterior more than two standard deviations from the ends this is less than 0.05; of one that is flat
+    from an end on, 0.1.
+    """
+    if np.isnan(low) and np.isnan(high):
+        return float("nan")
+    values = np.log(draws.ravel())
+    return max(_near(values - np.log(low)), _near(np.log(high) - values))
+
+
+def _near(distances: Float[np.ndarray, " draw"]) -> float:
+    return float(np.mean(distances < NEAR * distances.mean()))

@@ -27,7 +27,8 @@ class Findings:
     `delays`; `tau_min`: from which delay on the curve fits, where only the first delays are off, else 0; `free`:
     number of free parameters of the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard
     error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for; `units`: parameter name to
-    unit; `unjudged`: the parameters that the data need not determine.
+    unit; `unjudged`: the parameters that the data need not determine; `prior_ranges`: parameter
+    name to the ends of its log-uniform prior, NaN for other priors.
     """
 
     draws: dict[str, OfDraws]
@@ -54,6 +55,7 @@ class Findings:
     wanted: int
     units: dict[str, str] = field(default_factory=dict)
     unjudged: frozenset[str] = frozenset()
+    prior_ranges: dict[str, Float[np.ndarray, 2]] = field(default_factory=dict)
     theory_change: float = 0.0
     learnt: str = ""
     errors_disputed: str = ""

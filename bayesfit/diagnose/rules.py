@@ -18,6 +18,7 @@ from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, L
 LEAST_CONTRACTION = 0.75
 TOO_NARROW = 1.1  # factor from which on intervals of what all bins have in common are not to be trusted
 LARGEST_THEORY_CHANGE = 1.0  # from which on importance weights would keep less than a third of the draws
+LARGEST_NEAR_END = 0.05  # share of draws near an end of their prior's range, from which on it cuts the posterior
 LEAST_P = 5e-3  # p-value of a check, below which it has failed
 
 VERDICTS = {
@@ -25,7 +26,7 @@ VERDICTS = {
     "poor_mixing": "the chains have not converged",
     "multimodal": "separate sets of parameters explain the data",
     "prior_conflict": "the posterior of some parameter lies in the far tail of its prior",
-    "not_identified": "the data hardly narrow the prior of some parameter",
+    "not_identified": "the data hardly narrow the prior of some parameter, or its range cuts off the posterior",
     "misfit": "curve and noise model together do not describe the data",
     "unusable_data": "too few valid points",
     "interrupted": "stopped before all draws were made",
@@ -36,6 +37,11 @@ VERDICTS = {
 def is_identified(contraction: float) -> bool:
     """Whether the data narrow a parameter's prior enough for it to be known."""
     return contraction >= LEAST_CONTRACTION
+
+
+def is_cut(near_end: float) -> bool:
+    """Whether the range of a prior cuts off the posterior, by the share of draws near one of its ends."""
+    return near_end > LARGEST_NEAR_END
 
 
 @dataclass(frozen=True)
@@ -49,12 +55,12 @@ class Case:
     depth; `accepted`: share of accepted independence proposals; `excess`: mean potential of the worst chain above the
     lowest seen, with its `largest_excess`, and whether all potentials are finite; `misfits`, `conflicts`: in words,
     what does not fit, and which parameters are in conflict with their priors; `contractions`: parameter name to
-    contraction; `limits`: parameter name to the limit that the data set, in words; `modes`: in words, where mixed
-    chains have two modes; `dependent`: in words, which bins are not independent of each other; `too_narrow`: the
-    factor by which intervals are too narrow therefore; `approximate`: in words, that draws are those of an
-    approximation; `errors_disputed`: in words, that a measured covariance gives larger errors than theory's;
-    `theory_change`: how far off the log likelihood of draws is by theory's errors; `learnt`: in
-    words, that the model is the mean of a random simulator.
+    contraction; `limits`: parameter name to the limit that the data set, in words; `cut`: the parameters whose
+    posterior is cut off by the range of the prior; `modes`: in words, where mixed chains have two modes; `dependent`:
+    in words, which bins are not independent of each other; `too_narrow`: the factor by which intervals are too narrow
+    therefore; `approximate`: in words, that draws are those of an approximation; `errors_disputed`: in words, that a
+    measured covariance gives larger errors than theory's; `theory_change`: how far off the log likelihood of draws is
+    by theory's errors; `learnt`: in words, that the model is the mean of a random simulator.
     """
 
     points: int = 1
@@ -78,6 +84,7 @@ class Case:
     conflicts: tuple[str, ...] = ()
     contractions: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
+    cut: tuple[str, ...] = ()
     modes: str = ""
     dependent: str = ""
     too_narrow: float = 1.0
@@ -104,8 +111,16 @@ class Case:
     def hardly_narrowed(self) -> list[str]:
         """The parameters whose prior the data hardly narrow, each with its limit, or else its contraction."""
         low = {name: value for name, value in self.contractions.items() if not is_identified(value)}
-        limits = {name: f"{name} {self.limits[name]}" for name in low if self.limits.get(name)}
-        return [limits.get(name, f"{name} (contraction {value:.2f})") for name, value in low.items()]
+        return [self._limit(name) or f"{name} (contraction {value:.2f})" for name, value in low.items()]
+
+    @property
+    def cut_off(self) -> list[str]:
+        """The parameters that the data narrow, but whose posterior the range of the prior cuts off, with limits."""
+        return [self._limit(name) or name for name in self.cut if is_identified(self.contractions[name])]
+
+    def _limit(self, name: str) -> str:
+        """A parameter with its limit, "" where there is none."""
+        return f"{name} {self.limits[name]}" if self.limits.get(name) else ""
 
 
 class Rule(NamedTuple):
@@ -165,6 +180,11 @@ RULES = (
         "not_identified",
         lambda c: bool(c.hardly_narrowed),
         lambda c: f"the data hardly narrow the prior: {', '.join(c.hardly_narrowed)}",
+    ),
+    Rule(
+        "not_identified",
+        lambda c: bool(c.cut_off),
+        lambda c: f"the range of the prior cuts off the posterior: {', '.join(c.cut_off)}",
     ),
     Rule("multimodal", lambda c: bool(c.modes), lambda c: c.modes),
 )

@@ -7,32 +7,38 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bayesfit.diagnose.advice import NOTHING, Advice
-from bayesfit.diagnose.contraction import contraction
+from bayesfit.diagnose.contraction import contraction, near_end
 from bayesfit.diagnose.findings import Findings, OfDraws
 from bayesfit.diagnose.limits import in_words, limit
 from bayesfit.diagnose.misfit import misfits
 from bayesfit.diagnose.modes import chains_apart, two_modes
 from bayesfit.diagnose.predictive_checks import CHECKS, check, neighbour_correlation
 from bayesfit.diagnose.prior_conflict import conflicts
-from bayesfit.diagnose.rules import Case, is_identified, weigh
+from bayesfit.diagnose.rules import Case, is_cut, is_identified, weigh
 from bayesfit.sample.draws import LARGEST_RHAT
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The verdict on one bin: its `name`, its `reason` in words, the numbers behind it (see `NUMBERS`), the contraction
-    of each parameter, how far out in its prior it lies, and the lower and upper limit of those that are not identified,
-    the parameters in conflict with their priors, each with its reason, and what to try where the residuals refute curve
-    and noise."""
+    of each parameter, the share of its draws near an end of its prior, how far out in its prior it lies, the parameters
+    in conflict with their priors, each with its reason, the lower and upper limit of those that are not identified, and
+    what to try where the residuals refute curve and noise."""
 
     name: str
     reason: str
     numbers: dict[str, float]
     contractions: dict[str, float]
+    near_end: dict[str, float] = field(default_factory=dict)
     prior_tails: dict[str, float] = field(default_factory=dict)
     conflicts: dict[str, str] = field(default_factory=dict)
     limits: dict[str, tuple[float, float]] = field(default_factory=dict)
     advice: Advice = NOTHING
+
+    def identifies(self, name: str) -> bool:
+        """Whether the data determine a parameter: they narrow its prior, whose range does not cut off the posterior."""
+        narrowed = is_identified(self.contractions.get(name, np.nan))
+        return narrowed and not is_cut(self.near_end.get(name, np.nan))
 
 
 NUMBERS = {
@@ -69,7 +75,9 @@ def judge(findings: Findings) -> Verdict:
     numbers = _numbers(findings)
     judged = {name: q for name, q in findings.prior_quantiles.items() if name not in findings.unjudged}
     contractions = {name: contraction(findings.draws[name], q) for name, q in judged.items()}
-    vague = [name for name, value in contractions.items() if not is_identified(value)]
+    near = {name: near_end(findings.draws[name], *ends) for name, ends in findings.prior_ranges.items()}
+    cut = tuple(name for name in judged if is_cut(near.get(name, np.nan)))
+    vague = [name for name, value in contractions.items() if name in cut or not is_identified(value)]
     limits = {name: limit(findings.draws[name], findings.prior_quantiles[name]) for name in vague}
     wrong, advice = misfits(findings, numbers)
     disputed = conflicts(findings.prior_tails, findings.draws, findings.prior_quantiles)
@@ -79,10 +87,11 @@ def judge(findings: Findings) -> Verdict:
         errors_disputed=findings.errors_disputed,
         conflicts=tuple(disputed.values()),
         contractions=contractions,
+        cut=cut,
         limits={name: in_words(found, findings.units.get(name, "")) for name, found in limits.items()},
         modes=two_modes(findings.draws),
     )
-    return Verdict(*weigh(case), numbers, contractions, findings.prior_tails, disputed, limits, advice)
+    return Verdict(*weigh(case), numbers, contractions, near, findings.prior_tails, disputed, limits, advice)
 
 
 def _of_chains(findings: Findings, numbers: dict[str, float]) -> Case:

@@ -21,7 +21,7 @@ from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.priors import build
 from bayesfit.modelling.scatter import Observed, PointScatter
 from bayesfit.posterior.bin_data import Bin
-from bayesfit.posterior.coordinates import Override, PriorDensity, PriorTails, Values
+from bayesfit.posterior.coordinates import AtValues, Override, Values, log_density, log_range, tail
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,20 @@ class BinProgram:
 
     def log_prior(self, values: Values, bin: Bin) -> Values:
         """Log prior density of every inferred parameter at constrained values, without Jacobian."""
-        recorder = PriorDensity(self.overridden(self.parameters, bin), values)
+        recorder = AtValues(self.overridden(self.parameters, bin), values, log_density)
         recorder(bin)
         return {name: recorder.found[name] for name in self.names + self.marginal}
 
     def prior_tails(self, values: Values, bin: Bin) -> Values:
-        """How far out in its prior each parameter of the curve lies, at constrained values; see `PriorTails`."""
-        recorder = PriorTails(self.overridden(self.parameters, bin), values, self.curve_names + self.marginal)
+        """How far out in its prior each parameter of the curve lies, at constrained values; see `tail`."""
+        return self._of_priors(values, bin, tail)
+
+    def prior_ranges(self, values: Values, bin: Bin) -> Values:
+        """The ends of each log-uniform prior of the curve, at constrained values of the parameters; see `log_range`."""
+        return self._of_priors(values, bin, log_range)
+
+    def _of_priors(self, values: Values, bin: Bin, says: Callable[[Any, Any], Any]) -> Values:
+        recorder = AtValues(self.overridden(self.parameters, bin), values, says, self.curve_names + self.marginal)
         recorder(bin)
         return recorder.found
 

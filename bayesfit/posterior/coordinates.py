@@ -167,11 +167,18 @@ class _Recorder(Messenger):
             self.z[msg["name"]] = z
 
 
-class PriorDensity(Messenger):
-    """Give every sampled site its value from a mapping and record its log density."""
+class AtValues(Messenger):
+    """Give every sampled site its value from a mapping, and record what a function says of its prior and value, for all
+    sites or for those of these names."""
 
-    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any]) -> None:
-        self.given = values
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        values: Values,
+        says: Callable[[dist.Distribution, Any], Any],
+        names: tuple[str, ...] | None = None,
+    ) -> None:
+        self.given, self.says, self.names = values, says, names
         self.found: Values = {}
         super().__init__(fn)
 
@@ -179,24 +186,18 @@ class PriorDensity(Messenger):
         """Give the site its value and record what the class says."""
         if msg["type"] == "sample" and not msg["is_observed"]:
             msg["value"] = self.given[msg["name"]]
-            self.found[msg["name"]] = msg["fn"].log_prob(msg["value"])
+            if self.names is None or msg["name"] in self.names:
+                self.found[msg["name"]] = self.says(msg["fn"], msg["value"])
 
 
-class PriorTails(Messenger):
-    """Give every sampled site its value from a mapping, and record how far out in its prior this is (`tail`) for the
-    sites of these names."""
+def log_density(fn: dist.Distribution, value: Float[AnyArray, "*shape"]) -> Float[AnyArray, "*shape"]:
+    """The log density of a distribution at a value."""
+    return fn.log_prob(value)
 
-    def __init__(self, fn: Callable[..., Any], values: Mapping[str, Any], names: tuple[str, ...]) -> None:
-        self.given, self.names = values, names
-        self.found: Values = {}
-        super().__init__(fn)
 
-    def process_message(self, msg: Any) -> None:
-        """Give the site its value and record what the class says."""
-        if msg["type"] == "sample" and not msg["is_observed"]:
-            msg["value"] = self.given[msg["name"]]
-            if msg["name"] in self.names:
-                self.found[msg["name"]] = tail(msg["fn"], msg["value"])
+def log_range(fn: dist.Distribution, _value: Float[AnyArray, ""]) -> Float[Array, 2]:
+    """The two ends of a prior that is log-uniform; NaN for any other."""
+    return jnp.stack([fn.low, fn.high]) if isinstance(fn, dist.LogUniform) else jnp.full(2, jnp.nan)
 
 
 def tail(fn: dist.Distribution, value: Float[AnyArray, "*shape"]) -> Float[Array, "*shape"]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, UInt32
 
 from bayesfit.modelling.priors import build
-from bayesfit.posterior.coordinates import Override, PriorTails, Values, tail
+from bayesfit.posterior.coordinates import AtValues, Override, Values, tail
 from bayesfit.posterior.deviations import DEVIATIONS
 from bayesfit.posterior.joint import Joint
 
@@ -34,7 +34,7 @@ def prior_tails(joint: Joint, values: Values) -> Values:
     names = tuple(name for name in values if not name.endswith(DEVIATIONS))
 
     def one(values: Values) -> Values:
-        recorder = PriorTails(Override(joint.pooled, dict(joint.fixed), given), values, names)
+        recorder = AtValues(Override(joint.pooled, dict(joint.fixed), given), values, tail, names)
         recorder(joint.priors)
         shared = (pooling.parameter for pooling in joint.closed)
         closed = {name: tail(joint.priors[name], values[name]) for name in shared}

@@ -15,7 +15,6 @@ from bayesfit.diagnose.covariance_check import SdRatios
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.diagnose.pooling_advice import advise_pooling
 from bayesfit.diagnose.prior_conflict import in_most_bins
-from bayesfit.diagnose.rules import is_identified
 from bayesfit.diagnose.verdict import NUMBERS, Verdict, unusable
 from bayesfit.posterior.prepare import Problem
 from bayesfit.result.tree import bin_coordinates
@@ -34,6 +33,7 @@ OF_CORRECTION = {
 OF_PARAMETERS = {
     "contraction": "1 - variance of the posterior over that of the prior",
     "sd_ratio": "error by the measured covariance g2_cov over that by theory's, which the fit uses",
+    "near_end": "share of draws near an end of the range of its log-uniform prior, NaN for other priors",
     "prior_tail": "probability under its prior of a value as far out",
     "lower_limit": "value above which a parameter that is not identified lies with 95 % probability, NaN without one",
     "upper_limit": "value below which a parameter that is not identified lies with 95 % probability, NaN without one",
@@ -49,6 +49,7 @@ def diagnostics_of(outcome: Outcome, verdicts: list[Verdict], ratios: SdRatios) 
     names = [*outcome.problem.posterior.curve_names, *outcome.problem.posterior.marginal]
     of_parameters = {
         "contraction": [v.contractions for v in verdicts],
+        "near_end": [v.near_end for v in verdicts],
         "prior_tail": [v.prior_tails for v in verdicts],
         "lower_limit": [{name: low for name, (low, _) in v.limits.items()} for v in verdicts],
         "upper_limit": [{name: high for name, (_, high) in v.limits.items()} for v in verdicts],
@@ -57,7 +58,7 @@ def diagnostics_of(outcome: Outcome, verdicts: list[Verdict], ratios: SdRatios) 
         of_parameters["sd_ratio"] = [
             {name: row[place] for name, row in ratios.ratios.items()} for place in range(len(verdicts))
         ]
-    identified = [[is_identified(v.contractions.get(name, np.nan)) for name in names] for v in verdicts]
+    identified = [[v.identifies(name) for name in names] for v in verdicts]
     return xr.Dataset(
         {
             "verdict": ("q_bin", _words(v.name for v in verdicts)),
@@ -71,7 +72,7 @@ def diagnostics_of(outcome: Outcome, verdicts: list[Verdict], ratios: SdRatios) 
             "identified": (
                 ("q_bin", "parameter"),
                 np.reshape(identified, (len(verdicts), len(names))).astype(bool),
-                {"long_name": "whether the data narrow the parameter's prior"},
+                {"long_name": "whether the data determine the parameter"},
             ),
             **_effort(outcome.draws),
             **_correction(outcome),

@@ -1,5 +1,5 @@
 """What the draws of a posterior predict for the data: mean curves with bands, and normal scores of the residuals; and
-how far out in its prior each parameter lies."""
+how far out in its prior each parameter lies, and the range of that prior."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ class Predictions(NamedTuple):
 
     `band` (q_bin, tau): the posterior mean curve, its central 95 % band, and the mean sigma of a point. By index, of
     the bins that have draws: `scores`, the normal scores of the residuals of its valid points; `tails`, the prior's
-    probability of a value as far out as the median draw, of each parameter of the curve.
+    probability of a value as far out as the median draw, of each parameter of the curve; `ranges`, the ends of
+    its prior where that is log-uniform, NaN where it is not, and for an end that is no constant.
     """
 
     band: xr.Dataset
     scores: dict[int, Float[np.ndarray, "draw point"]]
     tails: dict[int, dict[str, float]]
+    ranges: dict[int, dict[str, Float[np.ndarray, 2]]]
 
 
 class _Predicted(NamedTuple):
@@ -49,6 +51,7 @@ class _Predicted(NamedTuple):
     sigma: Float[Any, " tau"]
     scores: Float[Any, "draw tau"]
     tails: Mapping[str, Float[Any, ""]]
+    ranges: Mapping[str, Float[Any, 2]]
 
 
 def start_compiling(posterior: Posterior, bins: Bin, names: Iterable[str], chains: int) -> None:
@@ -65,12 +68,14 @@ def predictions_of(outcome: Outcome) -> Predictions:
     arrays = np.full((len(BAND), *valid.shape), np.nan)
     scores: dict[int, np.ndarray] = {}
     tails: dict[int, dict[str, float]] = {}
+    ranges: dict[int, dict[str, np.ndarray]] = {}
     for bin, found in _predicted(outcome) if outcome.draws.values else ():
         arrays[:, bin] = _band(found.means[:, : valid.shape[1]], found.sigma[: valid.shape[1]])
         scores[bin] = found.scores[:, : valid.shape[1]].compress(valid[bin], axis=1)
         tails[bin] = {name: float(tail) for name, tail in found.tails.items()}
+        ranges[bin] = dict(found.ranges)
     band = xr.Dataset({name: (("q_bin", "tau"), array) for name, array in zip(BAND, arrays, strict=True)})
-    return Predictions(band, scores, tails)
+    return Predictions(band, scores, tails, ranges)
 
 
 def _band(means: Float[np.ndarray, "draw tau"], sigma: Float[np.ndarray, " tau"]) -> Float[np.ndarray, "4 tau"]:
@@ -126,6 +131,8 @@ def _program(posterior: Posterior) -> Spread:
         some = {name: draws[::TAILS_OF] for name, draws in values.items()}
         tails = jax.vmap(lambda v: posterior.prior_tails(v, bin))(some)
         medians = {name: jnp.median(tail) for name, tail in tails.items()}
-        return _Predicted(means, jnp.mean(sigmas, axis=0), scores, medians)
+        ends = jax.vmap(lambda v: posterior.prior_ranges(v, bin))(some)
+        ranges = {name: jnp.where(jnp.all(of == of[0], axis=0), of[0], jnp.nan) for name, of in ends.items()}
+        return _Predicted(means, jnp.mean(sigmas, axis=0), scores, medians, ranges)
 
     return Spread(one, named("fitted", posterior.identity))

@@ -86,6 +86,7 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         sampled=len(posterior.names),
         prior_quantiles={name: quantiles[place] for name, quantiles in found.prior_quantiles.items()},
         prior_tails=predictions.tails.get(place, {}),
+        prior_ranges=predictions.ranges.get(place, {}),
         noise=posterior.noise.name,
         scores=predictions.scores.get(place, np.zeros((0, int(valid.sum())))),
         speckle_log_ratio=float(found.log_ratio[place]),
