@@ -14,7 +14,7 @@ from scipy import stats
 import bayesfit
 from bayesfit.diagnose.prior_conflict import LEAST_TAIL, conflicts, in_most_bins
 from bayesfit.modelling.priors import FAMILIES, build
-from bayesfit.posterior.coordinates import tail
+from bayesfit.posterior.coordinates import log_range, tail
 
 PROGRAM = Path(sys.executable).parent / "bayesfit"
 TAU = np.geomspace(1e-5, 1.0, 48)
@@ -55,6 +55,13 @@ def test_tails_against_an_independent_library():
         for family, (known, places) in cases.items():
             expected = [2 * min(known.cdf(x), known.sf(x)) for x in places]
             assert [float(tail(of(family), x)) for x in places] == pytest.approx(expected, rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_log_uniform_prior_alone_has_a_range(family):
+    ends = (VALUES["low"], VALUES["high"]) if family == "LogUniform" else (np.nan, np.nan)
+    with jax.enable_x64(True):
+        np.testing.assert_array_equal(log_range(of(family), 1.0), ends)
 
 
 def test_an_end_where_the_density_is_not_low_is_no_tail():

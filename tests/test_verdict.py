@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import bayesfit
-from bayesfit.diagnose.contraction import contraction
+from bayesfit.diagnose.contraction import NEAR, contraction, near_ends
 from bayesfit.diagnose.findings import Findings
 from bayesfit.diagnose.modes import two_modes, valleys
 from bayesfit.diagnose.rules import RULES, VERDICTS, Case, weigh
@@ -18,6 +19,7 @@ RNG = np.random.default_rng(0)
 LEVELS = (np.arange(65) + 0.5) / 65
 DRAWS = 1000
 DELAYS = 61
+CONTRAST, BASELINE = "TruncatedNormal(0.15, 0.2, low=0)", "Normal(1, 0.1)"
 
 
 def scores_of(residual):
@@ -175,6 +177,32 @@ CASES = {
         "not_identified",
         "the data hardly narrow the prior: rate (contraction ",
     ),
+    "cut off by the range of its prior": (
+        {
+            "draws": draws_of(2 * np.exp(RNG.exponential(0.2, (4, DRAWS)))),
+            "prior_ranges": {"rate": np.array([2.0, 1e4])},
+            "units": {"rate": "1/s"},
+        },
+        "not_identified",
+        "the range of the prior cuts off the posterior: rate below 3.6 1/s (95%)",
+    ),
+    "cut off at the upper end": (
+        {
+            "draws": draws_of(8 / np.exp(RNG.exponential(0.2, (4, DRAWS)))),
+            "prior_ranges": {"rate": np.array([1e-3, 8.0])},
+        },
+        "not_identified",
+        "the range of the prior cuts off the posterior: rate above 4.",
+    ),
+    "inside the range of its prior": ({"prior_ranges": {"rate": np.array([2.0, 1e4])}}, "ok", "R-hat"),
+    "no range": (
+        {
+            "draws": draws_of(2 * np.exp(RNG.exponential(0.2, (4, DRAWS)))),
+            "prior_ranges": {"rate": np.full(2, np.nan)},
+        },
+        "ok",
+        "R-hat",
+    ),
     "misfit before not identified": (
         {"draws": draws_of(RNG.uniform(0, 20, (4, DRAWS))), "contrast": -0.1},
         "misfit",
@@ -239,6 +267,19 @@ def test_contraction_is_the_same_in_every_parametrisation():
     assert contraction(rng.uniform(0, 1, (4, 5000)), LEVELS) == pytest.approx(0.0, abs=0.03)
 
 
+@pytest.mark.parametrize("distance", [0.5, 1.0, 2.0, 3.0])
+def test_draws_near_the_ends_of_a_range(distance):
+    """Of a gamma-distributed posterior with this shape, from either end on; in any base of the logarithm."""
+    rng, low, high = np.random.default_rng(6), 0.3, 40.0
+    off = rng.gamma(distance, 0.01, (4, 50_000))
+    expected = stats.gamma(distance).cdf(NEAR * distance)
+    below, above = near_ends(low * np.exp(off), low, high)
+    assert below == pytest.approx(expected, abs=0.005)
+    assert above == 0.0
+    assert near_ends(high * np.exp(-off), low, high) == pytest.approx((0.0, expected), abs=0.005)
+    np.testing.assert_array_equal(near_ends(low * np.exp(off), low, np.nan), [below, np.nan])
+
+
 @pytest.mark.parametrize("draws", [60, 500])
 def test_one_mode_is_not_taken_for_two(draws):
     """Normal, skewed, flat and heavy-tailed draws have no valley."""
@@ -279,10 +320,31 @@ def test_wrong_model_with_stated_errors():
         tau,
         g2,
         np.full(DELAYS, 1e-3),
-        contrast_prior="TruncatedNormal(0.15, 0.2, low=0)",
-        baseline_prior="Normal(1, 0.1)",
+        contrast_prior=CONTRAST,
+        baseline_prior=BASELINE,
     )
     result = bayesfit.fit(data, "single_exponential", noise="stated")
     assert result["diagnostics"].verdict.item() == "misfit"
     assert "reduced chi-square" in result["diagnostics"].reason.item()
     assert "neighbouring residuals correlate" in result["diagnostics"].reason.item()
+
+
+def test_a_decay_slower_than_the_range_of_the_rate():
+    """Its beginning alone is seen. Where the baseline is not known, it passes for the whole of a small decay, whose
+    rate lies at the lower end of the prior's range, and whose contrast and baseline are wrong with it."""
+    tau = np.geomspace(1e-3, 1e2, DELAYS)
+    rate = np.array([[1.0], [1e-4], [2e-4], [3e-4]])
+    sigma = 2e-4 * np.random.default_rng(7).standard_normal((4, DELAYS))
+    data = bayesfit.curves(
+        tau,
+        1 + 0.2 * np.exp(-2 * rate * tau) + sigma,
+        np.full((4, DELAYS), 2e-4),
+        contrast_prior=CONTRAST,
+        baseline_prior=BASELINE,
+    )
+    result = bayesfit.fit(data, noise="scaled", seed=1)
+    checks, parameters = result["diagnostics"], ["rate", "contrast", "baseline"]
+    assert checks.verdict.values.tolist() == ["ok"] + ["not_identified"] * 3
+    assert checks.identified.sel(parameter=parameters).values.tolist() == [[True] * 3] + [[False] * 3] * 3
+    assert "rate below" in checks.reason.values[1]
+    assert "and with it contrast and baseline" in checks.reason.values[1]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from jaxtyping import Float
 
 from bayesfit.compute.quantiles import quantiles_in_order
 
 QUANTILES = 65
+LEAST_CORRELATION = 0.5  # rank correlation from which on one parameter changes with another
 NEAR = 0.2  # of the way from an end of a range to the mean of the draws
 LEVELS = (np.arange(QUANTILES) + 0.5) / QUANTILES  # evenly spaced; at these the quantiles of priors are taken
 
@@ -29,18 +32,26 @@ def contraction(draws: Float[np.ndarray, "chain draw"], quantiles: Float[np.ndar
     return float(1.0 - 12.0 * np.sum(off * off) / level.size)
 
 
-def near_end(draws: Float[np.ndarray, "chain draw"], low: float, high: float) -> float:
-    """The share of the draws that lie in the first fifth (`NEAR`) of the way from an end of the range low to high to
-    their mean, in logarithms, the larger of both ends; NaN where neither end is a number.
+def near_ends(draws: Float[np.ndarray, "chain draw"], low: float, high: float) -> tuple[float, float]:
+    """The shares of the draws that lie in the first fifth (`NEAR`) of the way from the lower, and from the upper end of
+    a range to their mean, in logarithms; NaN for an end that is NaN.
 
-    Of a normal posterior more than two standard deviations from the ends this is less than 0.05; of one that is flat
-    from an end on, 0.1.
+    Of a normal posterior that is 2.6 standard deviations from an end this is 0.02; of one that is flat from an end on,
+    0.1.
     """
     if np.isnan(low) and np.isnan(high):
-        return float("nan")
+        return low, high
     values = np.log(draws.ravel())
-    return max(_near(values - np.log(low)), _near(np.log(high) - values))
+    return _near(values - np.log(low)), _near(np.log(high) - values)
 
 
 def _near(distances: Float[np.ndarray, " draw"]) -> float:
-    return float(np.mean(distances < NEAR * distances.mean()))
+    mean = distances.mean()
+    return float("nan") if np.isnan(mean) else float(np.mean(distances < NEAR * mean))
+
+
+def together_with(draws: Mapping[str, Float[np.ndarray, "chain draw"]], name: str) -> tuple[str, ...]:
+    """The other parameters whose draws change with those of one: a rank correlation of at least a half."""
+    ranks = {of: np.argsort(np.argsort(values, axis=None)) for of, values in draws.items()}
+    correlation = {of: np.corrcoef(ranks[name], ranks[of])[0, 1] for of in draws if of != name}
+    return tuple(of for of, value in correlation.items() if abs(value) >= LEAST_CORRELATION)

@@ -1,4 +1,4 @@
-"""What is known of a parameter that the data do not determine: the limit beyond which it does not lie."""
+"""What is known of a parameter that the data do not determine: the limit within which it lies."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ def limit(draws: Float[np.ndarray, "chain draw"], quantiles: Float[np.ndarray, "
     if max(below, above) < LEAST_EXCLUDED:
         return float("nan"), float("nan")
     return (float(low), float("nan")) if below >= above else (float("nan"), float(high))
+
+
+def limit_at(draws: Float[np.ndarray, "chain draw"], ends: tuple[float, float]) -> tuple[float, float]:
+    """The limit of a parameter whose posterior the range of its prior cuts off at one end, by the shares of draws near
+    the lower and the upper `ends`: the value within which it lies, seen from that end."""
+    lower = not ends[0] < ends[1]
+    value = float(np.quantile(draws, LEVEL if lower else 1.0 - LEVEL))
+    return (float("nan"), value) if lower else (value, float("nan"))
 
 
 def in_words(limits: tuple[float, float], unit: str) -> str:

@@ -18,7 +18,7 @@ from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, L
 LEAST_CONTRACTION = 0.75
 TOO_NARROW = 1.1  # factor from which on intervals of what all bins have in common are not to be trusted
 LARGEST_THEORY_CHANGE = 1.0  # from which on importance weights would keep less than a third of the draws
-LARGEST_NEAR_END = 0.05  # share of draws near an end of their prior's range, from which on it cuts the posterior
+LARGEST_NEAR_END = 0.02  # share of draws near an end of their prior's range, from which on it cuts the posterior
 LEAST_P = 5e-3  # p-value of a check, below which it has failed
 
 VERDICTS = {
@@ -39,9 +39,9 @@ def is_identified(contraction: float) -> bool:
     return contraction >= LEAST_CONTRACTION
 
 
-def is_cut(near_end: float) -> bool:
-    """Whether the range of a prior cuts off the posterior, by the share of draws near one of its ends."""
-    return near_end > LARGEST_NEAR_END
+def is_cut(near_ends: tuple[float, ...]) -> bool:
+    """Whether the range of a prior cuts off the posterior, by the shares of draws near its ends."""
+    return any(share > LARGEST_NEAR_END for share in near_ends)
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,13 @@ class Case:
     depth; `accepted`: share of accepted independence proposals; `excess`: mean potential of the worst chain above the
     lowest seen, with its `largest_excess`, and whether all potentials are finite; `misfits`, `conflicts`: in words,
     what does not fit, and which parameters are in conflict with their priors; `contractions`: parameter name to
-    contraction; `limits`: parameter name to the limit that the data set, in words; `cut`: the parameters whose
-    posterior is cut off by the range of the prior; `modes`: in words, where mixed chains have two modes; `dependent`:
-    in words, which bins are not independent of each other; `too_narrow`: the factor by which intervals are too narrow
-    therefore; `approximate`: in words, that draws are those of an approximation; `errors_disputed`: in words, that a
-    measured covariance gives larger errors than theory's; `theory_change`: how far off the log likelihood of draws is
-    by theory's errors; `learnt`: in words, that the model is the mean of a random simulator.
+    contraction; `limits`: parameter name to the limit that the data set, in words; `cut`: parameter name, of one that
+    the data narrow, while the range of its prior cuts off the posterior, to those that would change with it; `modes`:
+    in words, where mixed chains have two modes; `dependent`: in words, which bins are not independent of each other;
+    `too_narrow`: the factor by which intervals are too narrow therefore; `approximate`: in words, that draws are those
+    of an approximation; `errors_disputed`: in words, that a measured covariance gives larger errors than theory's;
+    `theory_change`: how far off the log likelihood of draws is by theory's errors; `learnt`: in words, that the model
+    is the mean of a random simulator.
     """
 
     points: int = 1
@@ -84,7 +85,7 @@ class Case:
     conflicts: tuple[str, ...] = ()
     contractions: Mapping[str, float] = field(default_factory=dict)
     limits: Mapping[str, str] = field(default_factory=dict)
-    cut: tuple[str, ...] = ()
+    cut: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     modes: str = ""
     dependent: str = ""
     too_narrow: float = 1.0
@@ -115,8 +116,18 @@ class Case:
 
     @property
     def cut_off(self) -> list[str]:
-        """The parameters that the data narrow, but whose posterior the range of the prior cuts off, with limits."""
-        return [self._limit(name) or name for name in self.cut if is_identified(self.contractions[name])]
+        """The parameters whose posterior the range of the prior cuts off, each with its limit and those that would
+        change with it."""
+        return [
+            (self._limit(name) or name) + (f", and with it {' and '.join(others)}" if others else "")
+            for name, others in self.cut.items()
+        ]
+
+    @property
+    def identified(self) -> frozenset[str]:
+        """The parameters that the data determine: they narrow their priors, and no range cuts off the posterior."""
+        narrowed = {name for name, value in self.contractions.items() if is_identified(value)}
+        return frozenset(narrowed - set(self.cut) - {name for others in self.cut.values() for name in others})
 
     def _limit(self, name: str) -> str:
         """A parameter with its limit, "" where there is none."""
@@ -184,7 +195,7 @@ RULES = (
     Rule(
         "not_identified",
         lambda c: bool(c.cut_off),
-        lambda c: f"the range of the prior cuts off the posterior: {', '.join(c.cut_off)}",
+        lambda c: f"the range of the prior cuts off the posterior: {'; '.join(c.cut_off)}",
     ),
     Rule("multimodal", lambda c: bool(c.modes), lambda c: c.modes),
 )

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bayesfit.diagnose.advice import NOTHING, Advice
-from bayesfit.diagnose.contraction import contraction, near_end
+from bayesfit.diagnose.contraction import contraction, near_ends, together_with
 from bayesfit.diagnose.findings import Findings, OfDraws
-from bayesfit.diagnose.limits import in_words, limit
+from bayesfit.diagnose.limits import in_words, limit, limit_at
 from bayesfit.diagnose.misfit import misfits
 from bayesfit.diagnose.modes import chains_apart, two_modes
 from bayesfit.diagnose.predictive_checks import CHECKS, check, neighbour_correlation
@@ -21,24 +21,20 @@ from bayesfit.sample.draws import LARGEST_RHAT
 @dataclass(frozen=True)
 class Verdict:
     """The verdict on one bin: its `name`, its `reason` in words, the numbers behind it (see `NUMBERS`), the contraction
-    of each parameter, the share of its draws near an end of its prior, how far out in its prior it lies, the parameters
-    in conflict with their priors, each with its reason, the lower and upper limit of those that are not identified, and
-    what to try where the residuals refute curve and noise."""
+    of each parameter, the shares of its draws near the ends of its prior, how far out in its prior it lies, the
+    parameters in conflict with their priors, each with its reason, the lower and upper limit of those that are not
+    identified, what to try where the residuals refute curve and noise, and the parameters that are identified."""
 
     name: str
     reason: str
     numbers: dict[str, float]
     contractions: dict[str, float]
-    near_end: dict[str, float] = field(default_factory=dict)
+    near_ends: dict[str, tuple[float, float]] = field(default_factory=dict)
     prior_tails: dict[str, float] = field(default_factory=dict)
     conflicts: dict[str, str] = field(default_factory=dict)
     limits: dict[str, tuple[float, float]] = field(default_factory=dict)
     advice: Advice = NOTHING
-
-    def identifies(self, name: str) -> bool:
-        """Whether the data determine a parameter: they narrow its prior, whose range does not cut off the posterior."""
-        narrowed = is_identified(self.contractions.get(name, np.nan))
-        return narrowed and not is_cut(self.near_end.get(name, np.nan))
+    identified: frozenset[str] = frozenset()
 
 
 NUMBERS = {
@@ -75,10 +71,11 @@ def judge(findings: Findings) -> Verdict:
     numbers = _numbers(findings)
     judged = {name: q for name, q in findings.prior_quantiles.items() if name not in findings.unjudged}
     contractions = {name: contraction(findings.draws[name], q) for name, q in judged.items()}
-    near = {name: near_end(findings.draws[name], *ends) for name, ends in findings.prior_ranges.items()}
-    cut = tuple(name for name in judged if is_cut(near.get(name, np.nan)))
-    vague = [name for name, value in contractions.items() if name in cut or not is_identified(value)]
+    near = {name: near_ends(findings.draws[name], *ends) for name, ends in findings.prior_ranges.items()}
+    cut = [name for name in judged if is_cut(near.get(name, ())) and is_identified(contractions[name])]
+    vague = [name for name, value in contractions.items() if not is_identified(value)]
     limits = {name: limit(findings.draws[name], findings.prior_quantiles[name]) for name in vague}
+    limits |= {name: limit_at(findings.draws[name], near[name]) for name in cut}
     wrong, advice = misfits(findings, numbers)
     disputed = conflicts(findings.prior_tails, findings.draws, findings.prior_quantiles)
     case = replace(
@@ -87,11 +84,13 @@ def judge(findings: Findings) -> Verdict:
         errors_disputed=findings.errors_disputed,
         conflicts=tuple(disputed.values()),
         contractions=contractions,
-        cut=cut,
+        cut={name: together_with(findings.draws, name) for name in cut},
         limits={name: in_words(found, findings.units.get(name, "")) for name, found in limits.items()},
         modes=two_modes(findings.draws),
     )
-    return Verdict(*weigh(case), numbers, contractions, near, findings.prior_tails, disputed, limits, advice)
+    return Verdict(
+        *weigh(case), numbers, contractions, near, findings.prior_tails, disputed, limits, advice, case.identified
+    )
 
 
 def _of_chains(findings: Findings, numbers: dict[str, float]) -> Case:

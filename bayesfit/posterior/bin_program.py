@@ -21,7 +21,7 @@ from bayesfit.modelling.noise_model import Noise
 from bayesfit.modelling.priors import build
 from bayesfit.modelling.scatter import Observed, PointScatter
 from bayesfit.posterior.bin_data import Bin
-from bayesfit.posterior.coordinates import AtValues, Override, Values, log_density, log_range, tail
+from bayesfit.posterior.coordinates import AtValues, Override, Values, log_density
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,8 @@ class BinProgram:
         recorder(bin)
         return {name: recorder.found[name] for name in self.names + self.marginal}
 
-    def prior_tails(self, values: Values, bin: Bin) -> Values:
-        """How far out in its prior each parameter of the curve lies, at constrained values; see `tail`."""
-        return self._of_priors(values, bin, tail)
-
-    def prior_ranges(self, values: Values, bin: Bin) -> Values:
-        """The ends of each log-uniform prior of the curve, at constrained values of the parameters; see `log_range`."""
-        return self._of_priors(values, bin, log_range)
-
-    def _of_priors(self, values: Values, bin: Bin, says: Callable[[Any, Any], Any]) -> Values:
+    def of_priors(self, says: Callable[[Any, Any], Any], values: Values, bin: Bin) -> Values:
+        """What a function says of the prior of each parameter of the curve and of its constrained value."""
         recorder = AtValues(self.overridden(self.parameters, bin), values, says, self.curve_names + self.marginal)
         recorder(bin)
         return recorder.found
