@@ -78,6 +78,9 @@ def planted(rng: np.random.Generator, kind: str, bins: int, noise_model: str) ->
         mean = decay(1e5 * ones, ones, mean[:, 0] - 1)
     elif kind == "decay after the window":
         mean = decay(1e-4 * ones, ones, mean[:, 0] - 1)
+    elif kind == "decay slower than its prior":
+        mean = decay(np.exp(rng.uniform(np.log(1e-4), np.log(1e-3), bins)), ones, mean[:, 0] - 1)
+        good, sigma = good / 10, sigma / 10
     elif kind == "flat curve":
         mean = np.ones_like(mean)
     elif kind == "contrast at zero":
@@ -105,6 +108,7 @@ KINDS = (
     "wrong noise: stated errors",
     "decay before the window",
     "decay after the window",
+    "decay slower than its prior",
     "flat curve",
     "contrast at zero",
     "g2 - 1 given for g2",
