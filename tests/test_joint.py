@@ -88,7 +88,7 @@ def test_programs_are_compiled_beside_the_least_squares_fits(noise, across, monk
     curves, _ = simulate(5, counts=(1.0, 1.0), pixels=16, frames=1000)  # of a shape that no other test here has
     bayesfit.fit(curves, noise=noise, across=across, draws=60, chains=2)
     before, after = begun[: begun.index("started")], begun[begun.index("started") + 1 :]
-    names = ["Joint.slope", "_with_own", "_advance", "_constrain_all", "prior_tails", "joint_prior prior_draws"]
+    names = ["Joint.slope", "_with_own", "_advance", "_constrain_all", "tails_and_ranges", "joint_prior prior_draws"]
     names += ["_parameters", "decay"] if noise == "photons" else []
     for name in names:
         assert any(name in each for each in before), (name, before)
@@ -492,3 +492,25 @@ def test_an_interrupted_fit_keeps_its_draws(diffusion):
     thin = diffusion["across"]["thin"].item()
     np.testing.assert_array_equal(D[:, thin - 1 : count : thin], made[:, : count // thin])
     assert np.isnan(D[:, count:]).all()
+
+
+def test_a_law_of_decays_slower_than_the_range_of_its_coefficient():
+    """What is seen of them is taken for the whole of small decays on high baselines, with a coefficient at the lower
+    end of its prior's range, three times too high."""
+    tau, q = np.geomspace(1e-3, 1e2, 48), np.array([[2e-3], [3e-3], [4e-3]])
+    g2 = 1 + 0.2 * np.exp(-2 * 20 * q**2 * tau) + 1e-3 * np.random.default_rng(3).standard_normal((3, 48))
+    curves = bayesfit.curves(
+        tau,
+        g2,
+        np.full((3, 48), 1e-3),
+        q=q[:, 0],
+        contrast_prior="TruncatedNormal(0.15, 0.2, low=0)",
+        baseline_prior="Normal(1, 0.1)",
+    )
+    result = bayesfit.fit(curves, "single_exponential", noise="stated", across={"rate": "diffusion"}, seed=1)
+    across = result["across"]
+    assert across.verdict.values.tolist() == ["not_identified"]
+    assert "the range of the prior cuts off the posterior: D below" in across.reason.values[0]
+    assert across.joint_verdict.item() != "ok"
+    assert "D below" in across.joint_reason.item()
+    assert np.quantile(result.posterior.D, 0.025) > 2 * 20

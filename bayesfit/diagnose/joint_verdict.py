@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,12 @@ from jaxtyping import Float
 from scipy import special
 
 from bayesfit.data.dependence import Dependence
-from bayesfit.diagnose.contraction import contraction, prior_quantiles
+from bayesfit.diagnose.contraction import contraction, near_ends, prior_quantiles
+from bayesfit.diagnose.limits import in_words, limit_at
 from bayesfit.diagnose.pooling_check import Checked, pooling_refuted
 from bayesfit.diagnose.prior_conflict import conflicts
 from bayesfit.diagnose.residual_checks import NUMBERS, P_VALUES
-from bayesfit.diagnose.rules import LEAST_P, Case, weigh
+from bayesfit.diagnose.rules import LEAST_P, Case, is_cut, weigh
 from bayesfit.sample.convergence import worst
 from bayesfit.sample.draws import FEWEST_DRAWS, LARGEST_RHAT
 
@@ -37,15 +38,16 @@ class Common:
     """What bins have in common, to be judged.
 
     `draws`: variables (chain, draw), or (chain, draw, group), of which the worst group counts; `prior`: parameter name
-    to prior draws; `tails`: parameter name to the prior's probability of a value as far out; `checked`: how each
-    pooling fares; `bins`: the diagnostics of the fitted bins, with their labels q_bin; `sample_stats`: the statistics
-    of the chains; `dependence`: which bins are not independent of each other; `unjudged`: the parameters that the data
-    need not determine.
+    to prior draws; `tails`: parameter name to the prior's probability of a value as far out; `ranges`: parameter name
+    to the ends of its log-uniform prior, NaN for other priors; `checked`: how each pooling fares; `bins`: the
+    diagnostics of the fitted bins, with their labels q_bin; `sample_stats`: the statistics of the chains; `dependence`:
+    which bins are not independent of each other; `unjudged`: the parameters that the data need not determine.
     """
 
     draws: xr.Dataset
     prior: Mapping[str, Float[np.ndarray, " draw *group"]]
     tails: Mapping[str, float]
+    ranges: Mapping[str, Float[np.ndarray, 2]]
     checked: list[Checked]
     bins: xr.Dataset
     sample_stats: xr.Dataset
@@ -72,11 +74,13 @@ def judge(common: Common) -> xr.Dataset:
     """
     names = common.names
     numbers = np.array([_numbers(common.draws[name], common.prior[name]) for name in names]).reshape(-1, len(WORDS))
-    disputed = _disputed(common)
+    disputed, limits = _disputed(common), _limits(common)
     coords = {name: np.array(of, dtype=object) for name, of in (("parameter", names), ("pooled", _pooled(common)))}
-    group = xr.Dataset({**_of_parameters(common, numbers, disputed), **_of_poolings(common.checked)}, coords)
+    group = xr.Dataset({**_of_parameters(common, numbers, disputed, limits), **_of_poolings(common.checked)}, coords)
     diverging = common.sample_stats.diverging.any("q_bin").values
-    verdict, reason = weigh(_case(common, group, tuple(disputed.values())))
+    verdict, reason = weigh(
+        replace(_case(common, group), conflicts=tuple(disputed.values()), limits=limits, cut=dict.fromkeys(limits, ()))
+    )
     return group.assign(
         joint_verdict=verdict,
         joint_reason=reason,
@@ -88,13 +92,32 @@ def judge(common: Common) -> xr.Dataset:
 
 def _numbers(array: xr.DataArray, prior: Float[np.ndarray, " draw *group"]) -> tuple[float, ...]:
     """R-hat, bulk and tail effective sample size, and contraction: the worst of the groups."""
-    values = array.transpose(..., "chain", "draw").values
-    series = values.reshape(-1, *values.shape[-2:])
-    made = series[..., np.isfinite(series).all(axis=(0, 1))]
+    made = _made_of_groups(array)
     if made.shape[-1] < FEWEST_DRAWS:
         return (np.nan,) * len(WORDS)
     quantiles = prior_quantiles(prior.reshape(len(prior), -1).T)
     return (*worst(made), min(contraction(draws, own) for draws, own in zip(made, quantiles, strict=True)))
+
+
+def _made_of_groups(array: xr.DataArray) -> Float[np.ndarray, "group chain draw"]:
+    """The draws that were made, of every group; of one where there are no groups."""
+    values = array.transpose(..., "chain", "draw").values
+    series = values.reshape(-1, *values.shape[-2:])
+    return series[..., np.isfinite(series).all(axis=(0, 1))]
+
+
+def _limits(common: Common) -> dict[str, str]:
+    """The parameters whose posterior the range of the prior cuts off, each with its limit in words."""
+    ranges = {name: ends for name, ends in common.ranges.items() if name in common.names and not np.isnan(ends).all()}
+    found = {name: _limit(common.draws[name], ends) for name, ends in ranges.items()}
+    return {name: words for name, words in found.items() if words}
+
+
+def _limit(array: xr.DataArray, ends: Float[np.ndarray, 2]) -> str:
+    """The limit of a parameter in the first group whose posterior is cut off; "" where none is."""
+    made = _made_of_groups(array)
+    near = ((draws, near_ends(draws, *ends)) for draws in made if draws.size)
+    return next((in_words(limit_at(*found), array.attrs.get("units", "")) for found in near if is_cut(found[1])), "")
 
 
 def _disputed(common: Common) -> dict[str, str]:
@@ -105,7 +128,10 @@ def _disputed(common: Common) -> dict[str, str]:
 
 
 def _of_parameters(
-    common: Common, numbers: Float[np.ndarray, "parameter number"], disputed: Mapping[str, str]
+    common: Common,
+    numbers: Float[np.ndarray, "parameter number"],
+    disputed: Mapping[str, str],
+    limits: Mapping[str, str],
 ) -> dict[str, Any]:
     """The variables of each parameter: its numbers, its verdict and its reason."""
     names = common.names
@@ -116,6 +142,8 @@ def _of_parameters(
             ess_tail=tail,
             conflicts=_known(disputed, name),
             contractions={} if name in common.unjudged else {name: narrowed},
+            limits=limits,
+            cut=dict.fromkeys(limits.keys() & {name}, ()),
         )
         for name, (r_hat, bulk, tail, narrowed) in zip(names, numbers, strict=True)
     )
@@ -151,7 +179,7 @@ def _of_poolings(checked: Iterable[Checked]) -> dict[str, Any]:
     }
 
 
-def _case(common: Common, group: xr.Dataset, disputed: tuple[str, ...]) -> Case:
+def _case(common: Common, group: xr.Dataset) -> Case:
     """The joint fit as a whole, as the rules look at it: the worst of the parameters that bins have in common and of
     the bins' own."""
     diverging = common.sample_stats.diverging.any("q_bin").values
@@ -169,7 +197,6 @@ def _case(common: Common, group: xr.Dataset, disputed: tuple[str, ...]) -> Case:
         transitions=diverging.size,
         divergences=int(diverging.sum()),
         misfits=tuple(_misfits(common)),
-        conflicts=disputed,
         contractions={name: value for name, value in contractions if common.is_judged(name)},
         dependent=common.dependence.words,
         too_narrow=common.dependence.too_narrow,

@@ -121,6 +121,7 @@ class Case:
         return [
             (self._limit(name) or name) + (f", and with it {' and '.join(others)}" if others else "")
             for name, others in self.cut.items()
+            if is_identified(self.contractions.get(name, np.nan))
         ]
 
     @property

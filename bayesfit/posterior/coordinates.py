@@ -195,9 +195,16 @@ def log_density(fn: dist.Distribution, value: Float[AnyArray, "*shape"]) -> Floa
     return fn.log_prob(value)
 
 
-def log_range(fn: dist.Distribution, _value: Float[AnyArray, ""]) -> Float[Array, 2]:
-    """The two ends of a prior that is log-uniform; NaN for any other."""
+def log_range(fn: dist.Distribution, _value: Float[AnyArray, "*shape"]) -> Float[Array, 2]:
+    """The two ends of a prior that is log-uniform, for one value or for several alike; NaN for any other."""
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
     return jnp.stack([fn.low, fn.high]) if isinstance(fn, dist.LogUniform) else jnp.full(2, jnp.nan)
+
+
+def constant_ends(ends: Float[Array, "draw 2"]) -> Float[Array, 2]:
+    """The ends of a range at many draws, NaN where they differ: such an end is another parameter."""
+    return jnp.where(jnp.all(ends == ends[0], axis=0), ends[0], jnp.nan)
 
 
 def tail(fn: dist.Distribution, value: Float[AnyArray, "*shape"]) -> Float[Array, "*shape"]:

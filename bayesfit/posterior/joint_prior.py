@@ -1,13 +1,14 @@
-"""The prior of what bins have in common: draws from it, and how far out in it values lie."""
+"""The prior of what bins have in common: draws from it, how far out in it values lie, and its range."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 from jaxtyping import Array, UInt32
 
 from bayesfit.modelling.priors import build
-from bayesfit.posterior.coordinates import AtValues, Override, Values, tail
+from bayesfit.posterior.coordinates import AtValues, Override, Values, constant_ends, log_range, tail
 from bayesfit.posterior.deviations import DEVIATIONS
 from bayesfit.posterior.joint import Joint
 
@@ -27,17 +28,23 @@ def prior_draws(joint: Joint, keys: UInt32[Array, "draw 2"]) -> Values:
     return jax.vmap(one)(keys)
 
 
-def prior_tails(joint: Joint, values: Values) -> Values:
-    """How far out in its prior each parameter lies that the bins have in common: the median over the draws, and the
-    farthest of the groups. `values` (draw, ...) are those of every site of the poolings."""
+def tails_and_ranges(joint: Joint, values: Values) -> tuple[Values, Values]:
+    """How far out in its prior each parameter lies that the bins have in common, the median over the draws, and the
+    farthest of the groups; and the ends of its prior where that is log-uniform (`log_range`). `values` (draw, ...) are
+    those of every site of the poolings."""
     given = {name: build(family, joint.given[name]) for name, family in joint.families}
     names = tuple(name for name in values if not name.endswith(DEVIATIONS))
 
+    def place(fn: dist.Distribution, value: Array) -> tuple[Array, Array]:
+        return jnp.min(tail(fn, value)), log_range(fn, value)
+
     def one(values: Values) -> Values:
-        recorder = AtValues(Override(joint.pooled, dict(joint.fixed), given), values, tail, names)
+        recorder = AtValues(Override(joint.pooled, dict(joint.fixed), given), values, place, names)
         recorder(joint.priors)
         shared = (pooling.parameter for pooling in joint.closed)
-        closed = {name: tail(joint.priors[name], values[name]) for name in shared}
-        return {name: jnp.min(found) for name, found in {**recorder.found, **closed}.items()}
+        closed = {name: place(joint.priors[name], values[name]) for name in shared}
+        return {**recorder.found, **closed}
 
-    return {name: jnp.median(found) for name, found in jax.vmap(one)(values).items()}
+    found = jax.vmap(one)(values)
+    tails = {name: jnp.median(of) for name, (of, _) in found.items()}
+    return tails, {name: constant_ends(ends) for name, (_, ends) in found.items()}

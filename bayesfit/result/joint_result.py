@@ -19,7 +19,7 @@ from bayesfit.diagnose.rules import Case, weigh
 from bayesfit.modelling.laws import Law
 from bayesfit.posterior.joint import Joint, compiled
 from bayesfit.posterior.joint import start_compiling as start
-from bayesfit.posterior.joint_prior import prior_draws, prior_tails
+from bayesfit.posterior.joint_prior import prior_draws, tails_and_ranges
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.result.tree import Groups, described
 from bayesfit.sample.variational import LARGEST_K
@@ -46,9 +46,9 @@ def with_common(groups: Groups, outcome: Outcome) -> Groups:
     bins = groups["diagnostics"]
     bins = bins.assign(independence_accepted=xr.full_like(bins.independence_accepted, np.nan))  # NumPyro makes none
     labelled = bins.assign_coords(q_bin=outcome.curves.q_bin)
-    tails = _tails(together.joint, together.draws)
+    tails, ranges = _tails_and_ranges(together.joint, together.draws)
     of_chains, unjudged = groups["sample_stats"], outcome.problem.unjudged
-    across = judge(Common(common, prior, tails, checked, labelled, of_chains, together.dependence, unjudged))
+    across = judge(Common(common, prior, tails, ranges, checked, labelled, of_chains, together.dependence, unjudged))
     if together.pareto_k is not None:
         across, bins = _as_approximate(across, bins, together)
     own = posterior.drop_vars([name for name in common.data_vars if name in posterior])
@@ -94,7 +94,7 @@ def start_compiling(joint: Joint) -> None:
     start(prior_draws, joint, np.zeros((PRIOR_DRAWS, 2), np.uint32))
     with TRACING:
         shapes = jax.eval_shape(partial(prior_draws, joint), np.zeros((TAIL_DRAWS, 2), np.uint32))
-    start(prior_tails, joint, {name: np.zeros(shape.shape) for name, shape in shapes.items()})
+    start(tails_and_ranges, joint, {name: np.zeros(shape.shape) for name, shape in shapes.items()})
 
 
 def _prior_draws(joint: Joint) -> Arrays:
@@ -103,15 +103,16 @@ def _prior_draws(joint: Joint) -> Arrays:
     return {name: np.asarray(array) for name, array in compiled(prior_draws, joint, keys).items()}
 
 
-def _tails(joint: Joint, shared: Arrays) -> dict[str, float]:
-    """How far out in its prior each parameter lies that the bins have in common; empty without draws."""
+def _tails_and_ranges(joint: Joint, shared: Arrays) -> tuple[dict[str, float], Arrays]:
+    """How far out in its prior each parameter lies that the bins have in common, and the range of that prior; empty
+    without draws."""
     flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in shared.items()}
     made = np.all([np.isfinite(array).reshape(len(array), -1).all(axis=1) for array in flat.values()], axis=0)
     if not made.any():
-        return {}
+        return {}, {}
     places = np.flatnonzero(made)[np.linspace(0, made.sum() - 1, TAIL_DRAWS).astype(int)]
-    found = compiled(prior_tails, joint, {name: array[places] for name, array in flat.items()})
-    return {name: float(value) for name, value in found.items()}
+    tails, ranges = compiled(tails_and_ranges, joint, {name: array[places] for name, array in flat.items()})
+    return {name: float(tail) for name, tail in tails.items()}, {name: np.asarray(of) for name, of in ranges.items()}
 
 
 def _checked(outcome: Outcome, together: Together) -> list[Checked]:

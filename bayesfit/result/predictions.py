@@ -19,7 +19,7 @@ from bayesfit.compute.quantiles import quantiles_in_order
 from bayesfit.diagnose.interval import ENDS
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.posterior.bin_data import Bin
-from bayesfit.posterior.coordinates import log_range, tail
+from bayesfit.posterior.coordinates import constant_ends, log_range, tail
 from bayesfit.posterior.density import Posterior
 
 BINS = 16  # on each device side by side
@@ -133,7 +133,7 @@ def _program(posterior: Posterior) -> Spread:
         tails = jax.vmap(lambda v: posterior.of_priors(tail, v, bin))(some)
         medians = {name: jnp.median(tail) for name, tail in tails.items()}
         ends = jax.vmap(lambda v: posterior.of_priors(log_range, v, bin))(some)
-        ranges = {name: jnp.where(jnp.all(of == of[0], axis=0), of[0], jnp.nan) for name, of in ends.items()}
+        ranges = {name: constant_ends(of) for name, of in ends.items()}
         return _Predicted(means, jnp.mean(sigmas, axis=0), scores, medians, ranges)
 
     return Spread(one, named("fitted", posterior.identity))
