@@ -347,4 +347,4 @@ def test_a_decay_slower_than_the_range_of_the_rate():
     assert checks.verdict.values.tolist() == ["ok"] + ["not_identified"] * 3
     assert checks.identified.sel(parameter=parameters).values.tolist() == [[True] * 3] + [[False] * 3] * 3
     assert "rate below" in checks.reason.values[1]
-    assert "and with it contrast and baseline" in checks.reason.values[1]
+    assert "and with it contrast, baseline" in checks.reason.values[1]

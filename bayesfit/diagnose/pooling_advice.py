@@ -1,24 +1,34 @@
-"""What to try where the data of single bins do not determine a parameter: let the bins share it, or follow a law."""
+"""What to try where the data of single bins do not determine a parameter: let the bins share it, or follow a law; where
+the decays of most may be slower than the prior of their rate allows, to measure for longer."""
 
 from __future__ import annotations
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Bool
+
+from bayesfit.diagnose.rules import LARGEST_NEAR_END
 
 IN_MOST = 0.5  # share of the bins in which a parameter is not identified, for it to be the dataset's fault
 FEWEST_BINS = 3  # of which a law or a common value says something
-LAWS = {"rate": "diffusion"}  # parameters that follow a law in q; others have one value in all bins
+RATE = "rate"
+LAWS = {RATE: "diffusion"}  # parameters that follow a law in q; others have one value in all bins
 
 
 def advise_pooling(diagnostics: xr.Dataset) -> tuple[str, dict[str, str]]:
     """In one line, which parameters most bins do not determine and what pools them, "" where there is none; and the
     pooling of each of them by name.
 
-    Contrast and baseline are no reason to pool: they may well differ from bin to bin.
+    Contrast and baseline are no reason to pool: they may well differ from bin to bin. Nor are decays that may be slower
+    than the prior of their rate allows: what bins have in common would lie at the end of its prior too.
     """
     judged = (diagnostics.points > 0).values & diagnostics.contraction.notnull().any("parameter").values
     if judged.sum() < FEWEST_BINS or not (diagnostics.verdict == "not_identified").any():
         return "", {}
+    slow = int(_slow(diagnostics)[judged].sum())
+    if slow >= IN_MOST * judged.sum():
+        words = f"in {slow} of {judged.sum()} bins, decays may be slower than the longest delay"
+        return f"{words}: measure for longer, or set a narrower priors.baseline if the baseline is known", {}
     vague = {}
     for name in diagnostics.parameter.values:
         count = int((~diagnostics.identified.sel(parameter=name).values[judged]).sum())
@@ -31,3 +41,11 @@ def advise_pooling(diagnostics: xr.Dataset) -> tuple[str, dict[str, str]]:
     settings = " ".join(f"--set across.{name}={kind}" for name, kind in kinds.items())
     parameters = " and ".join(f"{name} (in {count} of {judged.sum()} bins)" for name, count in vague.items())
     return f"single bins do not determine {parameters}: fit them together, {settings}", kinds
+
+
+def _slow(diagnostics: xr.Dataset) -> Bool[np.ndarray, " q_bin"]:
+    """Whether the lower end of the prior of each bin's rate cuts off the posterior."""
+    if RATE not in diagnostics.parameter.values:
+        return np.zeros(diagnostics.sizes["q_bin"], bool)
+    rate = diagnostics.sel(parameter=RATE)
+    return (rate.near_end > LARGEST_NEAR_END).values & rate.upper_limit.notnull().values

@@ -115,20 +115,25 @@ class Case:
         return [self._limit(name) or f"{name} (contraction {value:.2f})" for name, value in low.items()]
 
     @property
+    def narrowed(self) -> list[str]:
+        """The parameters whose prior the data narrow."""
+        return [name for name, value in self.contractions.items() if is_identified(value)]
+
+    @property
     def cut_off(self) -> list[str]:
-        """The parameters whose posterior the range of the prior cuts off, each with its limit and those that would
-        change with it."""
-        return [
-            (self._limit(name) or name) + (f", and with it {' and '.join(others)}" if others else "")
-            for name, others in self.cut.items()
-            if is_identified(self.contractions.get(name, np.nan))
-        ]
+        """Those of them whose posterior the range of the prior cuts off, each with its limit."""
+        return [self._limit(name) or name for name in self.narrowed if name in self.cut]
+
+    @property
+    def with_them(self) -> list[str]:
+        """Those that would change with the ones that are cut off."""
+        changing = {other for others in self.cut.values() for other in others}
+        return [name for name in self.narrowed if name in changing and name not in self.cut]
 
     @property
     def identified(self) -> frozenset[str]:
         """The parameters that the data determine: they narrow their priors, and no range cuts off the posterior."""
-        narrowed = {name for name, value in self.contractions.items() if is_identified(value)}
-        return frozenset(narrowed - set(self.cut) - {name for others in self.cut.values() for name in others})
+        return frozenset(self.narrowed) - set(self.cut) - set(self.with_them)
 
     def _limit(self, name: str) -> str:
         """A parameter with its limit, "" where there is none."""
@@ -196,7 +201,10 @@ RULES = (
     Rule(
         "not_identified",
         lambda c: bool(c.cut_off),
-        lambda c: f"the range of the prior cuts off the posterior: {'; '.join(c.cut_off)}",
+        lambda c: (
+            f"the range of the prior cuts off the posterior: {', '.join(c.cut_off)}"
+            + (f", and with it {', '.join(c.with_them)}" if c.with_them else "")
+        ),
     ),
     Rule("multimodal", lambda c: bool(c.modes), lambda c: c.modes),
 )
