@@ -494,23 +494,38 @@ def test_an_interrupted_fit_keeps_its_draws(diffusion):
     assert np.isnan(D[:, count:]).all()
 
 
+def slow_and_fast(rates):
+    """Curves at three q, of which the rates follow free diffusion, and baselines are not known."""
+    tau = np.geomspace(1e-3, 1e2, 48)
+    g2 = 1 + 0.2 * np.exp(-2 * rates[:, None] * tau) + 1e-3 * np.random.default_rng(3).standard_normal((3, 48))
+    priors = {"contrast_prior": "TruncatedNormal(0.15, 0.2, low=0)", "baseline_prior": "Normal(1, 0.1)"}
+    return bayesfit.curves(tau, g2, np.full((3, 48), 1e-3), q=np.sqrt(rates / 20), **priors)
+
+
 def test_a_law_of_decays_slower_than_the_range_of_its_coefficient():
     """What is seen of them is taken for the whole of small decays on high baselines, with a coefficient at the lower
     end of its prior's range, three times too high."""
-    tau, q = np.geomspace(1e-3, 1e2, 48), np.array([[2e-3], [3e-3], [4e-3]])
-    g2 = 1 + 0.2 * np.exp(-2 * 20 * q**2 * tau) + 1e-3 * np.random.default_rng(3).standard_normal((3, 48))
-    curves = bayesfit.curves(
-        tau,
-        g2,
-        np.full((3, 48), 1e-3),
-        q=q[:, 0],
-        contrast_prior="TruncatedNormal(0.15, 0.2, low=0)",
-        baseline_prior="Normal(1, 0.1)",
-    )
-    result = bayesfit.fit(curves, "single_exponential", noise="stated", across={"rate": "diffusion"}, seed=1)
-    across = result["across"]
-    assert across.verdict.values.tolist() == ["not_identified"]
-    assert "the range of the prior cuts off the posterior: D below" in across.reason.values[0]
-    assert across.joint_verdict.item() != "ok"
-    assert "D below" in across.joint_reason.item()
+    curves = slow_and_fast(20 * np.array([2e-3, 3e-3, 4e-3]) ** 2)
+    across = {"rate": "diffusion", "baseline": "shared"}
+    result = bayesfit.fit(curves, "single_exponential", noise="stated", across=across, seed=1)
+    group, bins = result["across"], result["diagnostics"]
     assert np.quantile(result.posterior.D, 0.025) > 2 * 20
+    assert result.posterior.baseline.mean() > 1.05
+    assert dict(zip(group.parameter.values, group.verdict.values, strict=True)) == dict.fromkeys(
+        ["D", "baseline"], "not_identified"
+    )
+    for reason in (*group.reason.values, group.joint_reason.item()):
+        assert "the range of the prior cuts off the posterior: D below" in reason
+    assert "and with it baseline" in group.joint_reason.item()
+    assert not bins.identified.sel(parameter=["rate", "contrast", "baseline"]).values.any()
+    assert all("cuts off the posterior: D, and with it rate, contrast" in reason for reason in bins.reason.values)
+
+
+def test_rates_of_a_law_may_lie_outside_the_range_of_a_single_bin():
+    """The slowest rate is a fifth of the least that the prior of a single bin allows; the law determines it."""
+    result = bayesfit.fit(
+        slow_and_fast(np.array([2e-4, 0.1, 1.0])), "single_exponential", noise="stated", across={"rate": "diffusion"}
+    )
+    assert result["across"].verdict.values.tolist() == ["ok"]
+    assert result["diagnostics"].identified.sel(parameter="rate").values.all()
+    assert "cuts off" not in " ".join(result["diagnostics"].reason.values)

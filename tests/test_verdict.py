@@ -7,9 +7,10 @@ import pytest
 from scipy import stats
 
 import bayesfit
-from bayesfit.diagnose.contraction import NEAR, contraction, near_ends
+from bayesfit.diagnose.contraction import contraction
 from bayesfit.diagnose.findings import Findings
 from bayesfit.diagnose.modes import two_modes, valleys
+from bayesfit.diagnose.prior_range import NEAR, cut_off, limit_at, near_ends
 from bayesfit.diagnose.rules import RULES, VERDICTS, Case, weigh
 from bayesfit.diagnose.verdict import NUMBERS, judge, unusable
 from bayesfit.sample.convergence import worst
@@ -269,7 +270,7 @@ def test_contraction_is_the_same_in_every_parametrisation():
 
 @pytest.mark.parametrize("distance", [0.5, 1.0, 2.0, 3.0])
 def test_draws_near_the_ends_of_a_range(distance):
-    """Of a gamma-distributed posterior with this shape, from either end on; in any base of the logarithm."""
+    """Of a gamma-distributed posterior with this shape, from either end on."""
     rng, low, high = np.random.default_rng(6), 0.3, 40.0
     off = rng.gamma(distance, 0.01, (4, 50_000))
     expected = stats.gamma(distance).cdf(NEAR * distance)
@@ -278,6 +279,31 @@ def test_draws_near_the_ends_of_a_range(distance):
     assert above == 0.0
     assert near_ends(high * np.exp(-off), low, high) == pytest.approx((0.0, expected), abs=0.005)
     np.testing.assert_array_equal(near_ends(low * np.exp(off), low, np.nan), [below, np.nan])
+
+
+def test_limits_are_seen_from_the_end_that_cuts_off():
+    draws = np.linspace(1.0, 2.0, 101)
+    assert limit_at(draws, (0.1, 0.0)) == pytest.approx((np.nan, 1.95), nan_ok=True)
+    assert limit_at(draws, (0.1, np.nan)) == pytest.approx((np.nan, 1.95), nan_ok=True)
+    assert limit_at(draws, (np.nan, 0.1)) == pytest.approx((1.05, np.nan), nan_ok=True)
+
+
+def test_what_changes_with_a_parameter_that_is_cut_off():
+    rng = np.random.default_rng(2)
+    rate = rng.exponential(size=(4, 500))
+    draws = {"rate": rate, "contrast": -(rate**3), "beta": rng.standard_normal((4, 500)), "fixed": np.ones((4, 500))}
+    draws["baseline"] = stats.norm.ppf(stats.rankdata(rate) / 2001).reshape(4, 500) + rng.standard_normal((4, 500))
+    assert cut_off(draws, {"rate": (0.1, np.nan), "beta": (0.01, 0.0)}) == {"rate": ("contrast", "baseline")}
+    case = Case(contractions={"rate": 0.5, "contrast": 0.9, "beta": 0.9}, cut={"rate": ("contrast",)})
+    assert case.identified == {"beta"}
+    assert weigh(case) == (
+        "not_identified",
+        "the data hardly narrow the prior: rate (contraction 0.50); "
+        "the range of the prior cuts off the posterior: rate, and with it contrast",
+    )
+    alone = replace(case, cut={"rate": ()})
+    assert weigh(alone) == ("not_identified", "the data hardly narrow the prior: rate (contraction 0.50)")
+    assert alone.identified == {"contrast", "beta"}
 
 
 @pytest.mark.parametrize("draws", [60, 500])

@@ -28,7 +28,8 @@ class Findings:
     number of free parameters of the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard
     error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for; `units`: parameter name to
     unit; `unjudged`: the parameters that the data need not determine; `prior_ranges`: parameter
-    name to the ends of its log-uniform prior, NaN for other priors.
+    name to the ends of its log-uniform prior, NaN for other priors; `in_common`: parameter that all bins have in common
+    to draws of it.
     """
 
     draws: dict[str, OfDraws]
@@ -56,6 +57,7 @@ class Findings:
     units: dict[str, str] = field(default_factory=dict)
     unjudged: frozenset[str] = frozenset()
     prior_ranges: dict[str, Float[np.ndarray, 2]] = field(default_factory=dict)
+    in_common: dict[str, OfDraws] = field(default_factory=dict)
     theory_change: float = 0.0
     learnt: str = ""
     errors_disputed: str = ""

@@ -12,12 +12,13 @@ from jaxtyping import Float
 from scipy import special
 
 from bayesfit.data.dependence import Dependence
-from bayesfit.diagnose.contraction import contraction, near_ends, prior_quantiles
-from bayesfit.diagnose.limits import in_words, limit_at
+from bayesfit.diagnose.contraction import contraction, prior_quantiles
+from bayesfit.diagnose.limits import in_words
 from bayesfit.diagnose.pooling_check import Checked, pooling_refuted
 from bayesfit.diagnose.prior_conflict import conflicts
+from bayesfit.diagnose.prior_range import cut_off, limit_at, near_ends
 from bayesfit.diagnose.residual_checks import NUMBERS, P_VALUES
-from bayesfit.diagnose.rules import LEAST_P, Case, is_cut, weigh
+from bayesfit.diagnose.rules import LEAST_P, Case, is_identified, weigh
 from bayesfit.sample.convergence import worst
 from bayesfit.sample.draws import FEWEST_DRAWS, LARGEST_RHAT
 
@@ -30,7 +31,10 @@ WORDS = {
     "contraction": "1 - variance of the posterior over that of the prior",
 }
 TAIL = "probability under its prior of a value as far out"
+NO_RANGE = (np.nan, np.nan)
 DEVIATES = "whether bins have values of their own about what they have in common"
+
+Cut = Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,15 @@ def judge(common: Common) -> xr.Dataset:
     """
     names = common.names
     numbers = np.array([_numbers(common.draws[name], common.prior[name]) for name in names]).reshape(-1, len(WORDS))
-    disputed, limits = _disputed(common), _limits(common)
+    disputed, (cut, limits) = _disputed(common), _cut_off(common)
+    narrowed = {name for name, value in zip(names, numbers[:, -1], strict=True) if is_identified(value)}
+    limits = {name: limit for name, limit in limits.items() if name in narrowed}
     coords = {name: np.array(of, dtype=object) for name, of in (("parameter", names), ("pooled", _pooled(common)))}
-    group = xr.Dataset({**_of_parameters(common, numbers, disputed, limits), **_of_poolings(common.checked)}, coords)
-    diverging = common.sample_stats.diverging.any("q_bin").values
-    verdict, reason = weigh(
-        replace(_case(common, group), conflicts=tuple(disputed.values()), limits=limits, cut=dict.fromkeys(limits, ()))
+    group = xr.Dataset(
+        {**_of_parameters(common, numbers, disputed, cut, limits), **_of_poolings(common.checked)}, coords
     )
+    diverging = common.sample_stats.diverging.any("q_bin").values
+    verdict, reason = weigh(replace(_case(common, group), conflicts=tuple(disputed.values()), limits=limits, cut=cut))
     return group.assign(
         joint_verdict=verdict,
         joint_reason=reason,
@@ -106,18 +112,20 @@ def _made_of_groups(array: xr.DataArray) -> Float[np.ndarray, "group chain draw"
     return series[..., np.isfinite(series).all(axis=(0, 1))]
 
 
-def _limits(common: Common) -> dict[str, str]:
-    """The parameters whose posterior the range of the prior cuts off, each with its limit in words."""
-    ranges = {name: ends for name, ends in common.ranges.items() if name in common.names and not np.isnan(ends).all()}
-    found = {name: _limit(common.draws[name], ends) for name, ends in ranges.items()}
-    return {name: words for name, words in found.items() if words}
-
-
-def _limit(array: xr.DataArray, ends: Float[np.ndarray, 2]) -> str:
-    """The limit of a parameter in the first group whose posterior is cut off; "" where none is."""
-    made = _made_of_groups(array)
-    near = ((draws, near_ends(draws, *ends)) for draws in made if draws.size)
-    return next((in_words(limit_at(*found), array.attrs.get("units", "")) for found in near if is_cut(found[1])), "")
+def _cut_off(common: Common) -> tuple[Cut, dict[str, str]]:
+    """The parameters whose posterior the range of the prior cuts off, each with the others that change with it, and
+    with its limit in words. Of groups, that counts which has most draws near an end."""
+    draws, shares = {}, {}
+    for name in filter(common.is_judged, common.names):
+        groups = _made_of_groups(common.draws[name])
+        if groups.shape[-1] < FEWEST_DRAWS:
+            continue
+        near = [near_ends(series, *common.ranges.get(name, NO_RANGE)) for series in groups]
+        worst_group = int(np.argmax([max(np.nan_to_num(of)) for of in near]))
+        draws[name], shares[name] = groups[worst_group], near[worst_group]
+    units = {name: common.draws[name].attrs.get("units", "") for name in draws}
+    cut = cut_off(draws, shares)
+    return cut, {name: in_words(limit_at(draws[name], shares[name]), units[name]) for name in cut}
 
 
 def _disputed(common: Common) -> dict[str, str]:
@@ -131,6 +139,7 @@ def _of_parameters(
     common: Common,
     numbers: Float[np.ndarray, "parameter number"],
     disputed: Mapping[str, str],
+    cut: Cut,
     limits: Mapping[str, str],
 ) -> dict[str, Any]:
     """The variables of each parameter: its numbers, its verdict and its reason."""
@@ -143,7 +152,7 @@ def _of_parameters(
             conflicts=_known(disputed, name),
             contractions={} if name in common.unjudged else {name: narrowed},
             limits=limits,
-            cut=dict.fromkeys(limits.keys() & {name}, ()),
+            cut={of: others for of, others in cut.items() if name in (of, *others)},
         )
         for name, (r_hat, bulk, tail, narrowed) in zip(names, numbers, strict=True)
     )

@@ -25,14 +25,6 @@ def limit(draws: Float[np.ndarray, "chain draw"], quantiles: Float[np.ndarray, "
     return (float(low), float("nan")) if below >= above else (float("nan"), float(high))
 
 
-def limit_at(draws: Float[np.ndarray, "chain draw"], ends: tuple[float, float]) -> tuple[float, float]:
-    """The limit of a parameter whose posterior the range of its prior cuts off at one end, by the shares of draws near
-    the lower and the upper `ends`: the value within which it lies, seen from that end."""
-    lower = not ends[0] < ends[1]
-    value = float(np.quantile(draws, LEVEL if lower else 1.0 - LEVEL))
-    return (float("nan"), value) if lower else (value, float("nan"))
-
-
 def in_words(limits: tuple[float, float], unit: str) -> str:
     """A limit in words; "" where there is none."""
     words = [f"{side} {value:.2g}" for side, value in zip(("above", "below"), limits, strict=True) if value == value]

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool
 
-from bayesfit.diagnose.rules import LARGEST_NEAR_END
+from bayesfit.diagnose.prior_range import LARGEST_NEAR_END
 
 IN_MOST = 0.5  # share of the bins in which a parameter is not identified, for it to be the dataset's fault
 FEWEST_BINS = 3  # of which a law or a common value says something

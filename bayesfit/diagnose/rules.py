@@ -18,7 +18,6 @@ from bayesfit.sample.draws import LARGEST_DEEP_SHARE, LARGEST_DIVERGENT_SHARE, L
 LEAST_CONTRACTION = 0.75
 TOO_NARROW = 1.1  # factor from which on intervals of what all bins have in common are not to be trusted
 LARGEST_THEORY_CHANGE = 1.0  # from which on importance weights would keep less than a third of the draws
-LARGEST_NEAR_END = 0.02  # share of draws near an end of their prior's range, from which on it cuts the posterior
 LEAST_P = 5e-3  # p-value of a check, below which it has failed
 
 VERDICTS = {
@@ -39,11 +38,6 @@ def is_identified(contraction: float) -> bool:
     return contraction >= LEAST_CONTRACTION
 
 
-def is_cut(near_ends: tuple[float, ...]) -> bool:
-    """Whether the range of a prior cuts off the posterior, by the shares of draws near its ends."""
-    return any(share > LARGEST_NEAR_END for share in near_ends)
-
-
 @dataclass(frozen=True)
 class Case:
     """The facts that the rules examine. No rule applies to a field that is left out.
@@ -55,13 +49,13 @@ class Case:
     depth; `accepted`: share of accepted independence proposals; `excess`: mean potential of the worst chain above the
     lowest seen, with its `largest_excess`, and whether all potentials are finite; `misfits`, `conflicts`: in words,
     what does not fit, and which parameters are in conflict with their priors; `contractions`: parameter name to
-    contraction; `limits`: parameter name to the limit that the data set, in words; `cut`: parameter name, of one that
-    the data narrow, while the range of its prior cuts off the posterior, to those that would change with it; `modes`:
-    in words, where mixed chains have two modes; `dependent`: in words, which bins are not independent of each other;
-    `too_narrow`: the factor by which intervals are too narrow therefore; `approximate`: in words, that draws are those
-    of an approximation; `errors_disputed`: in words, that a measured covariance gives larger errors than theory's;
-    `theory_change`: how far off the log likelihood of draws is by theory's errors; `learnt`: in words, that the model
-    is the mean of a random simulator.
+    contraction; `limits`: parameter name to the limit that the data set, in words; `cut`: parameter name, of one whose
+    posterior the range of its prior cuts off, to those that change with it; `modes`: in words, where mixed chains have
+    two modes; `dependent`: in words, which bins are not independent of each other; `too_narrow`: the factor by which
+    intervals are too narrow therefore; `approximate`: in words, that draws are those of an approximation;
+    `errors_disputed`: in words, that a measured covariance gives larger errors than theory's; `theory_change`: how far
+    off the log likelihood of draws is by theory's errors; `learnt`: in words, that the model is the mean of a random
+    simulator.
     """
 
     points: int = 1
@@ -115,25 +109,26 @@ class Case:
         return [self._limit(name) or f"{name} (contraction {value:.2f})" for name, value in low.items()]
 
     @property
-    def narrowed(self) -> list[str]:
-        """The parameters whose prior the data narrow."""
-        return [name for name, value in self.contractions.items() if is_identified(value)]
+    def with_cut_off(self) -> list[str]:
+        """The parameters whose prior the data narrow, and that change with one that its prior's range cuts off."""
+        changing = {other for others in self.cut.values() for other in others}
+        return [name for name in self._narrowed if name in changing and name not in self.cut]
 
     @property
     def cut_off(self) -> list[str]:
-        """Those of them whose posterior the range of the prior cuts off, each with its limit."""
-        return [self._limit(name) or name for name in self.narrowed if name in self.cut]
-
-    @property
-    def with_them(self) -> list[str]:
-        """Those that would change with the ones that are cut off."""
-        changing = {other for others in self.cut.values() for other in others}
-        return [name for name in self.narrowed if name in changing and name not in self.cut]
+        """The parameters whose posterior the range of the prior cuts off, each with its limit; without those that the
+        data hardly narrow, unless others change with them."""
+        named = [name for name in self.cut if self.with_cut_off or name in self._narrowed]
+        return [self._limit(name) or name for name in named]
 
     @property
     def identified(self) -> frozenset[str]:
         """The parameters that the data determine: they narrow their priors, and no range cuts off the posterior."""
-        return frozenset(self.narrowed) - set(self.cut) - set(self.with_them)
+        return frozenset(self._narrowed) - set(self.cut) - set(self.with_cut_off)
+
+    @property
+    def _narrowed(self) -> list[str]:
+        return [name for name, value in self.contractions.items() if is_identified(value)]
 
     def _limit(self, name: str) -> str:
         """A parameter with its limit, "" where there is none."""
@@ -203,7 +198,7 @@ RULES = (
         lambda c: bool(c.cut_off),
         lambda c: (
             f"the range of the prior cuts off the posterior: {', '.join(c.cut_off)}"
-            + (f", and with it {', '.join(c.with_them)}" if c.with_them else "")
+            + (f", and with it {', '.join(c.with_cut_off)}" if c.with_cut_off else "")
         ),
     ),
     Rule("multimodal", lambda c: bool(c.modes), lambda c: c.modes),

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bayesfit.diagnose.advice import NOTHING, Advice
-from bayesfit.diagnose.contraction import contraction, near_ends, together_with
+from bayesfit.diagnose.contraction import contraction
 from bayesfit.diagnose.findings import Findings, OfDraws
-from bayesfit.diagnose.limits import in_words, limit, limit_at
+from bayesfit.diagnose.limits import in_words, limit
 from bayesfit.diagnose.misfit import misfits
 from bayesfit.diagnose.modes import chains_apart, two_modes
 from bayesfit.diagnose.predictive_checks import CHECKS, check, neighbour_correlation
 from bayesfit.diagnose.prior_conflict import conflicts
-from bayesfit.diagnose.rules import Case, is_cut, is_identified, weigh
+from bayesfit.diagnose.prior_range import cut_off, limit_at, near_ends
+from bayesfit.diagnose.rules import Case, is_identified, weigh
 from bayesfit.sample.draws import LARGEST_RHAT
 
 
@@ -71,11 +72,13 @@ def judge(findings: Findings) -> Verdict:
     numbers = _numbers(findings)
     judged = {name: q for name, q in findings.prior_quantiles.items() if name not in findings.unjudged}
     contractions = {name: contraction(findings.draws[name], q) for name, q in judged.items()}
-    near = {name: near_ends(findings.draws[name], *ends) for name, ends in findings.prior_ranges.items()}
-    cut = [name for name in judged if is_cut(near.get(name, ())) and is_identified(contractions[name])]
+    draws = {**findings.in_common, **findings.draws}
+    ranges = {name: ends for name, ends in findings.prior_ranges.items() if name not in findings.unjudged}
+    near = {name: near_ends(draws[name], *ends) for name, ends in ranges.items()}
+    cut = cut_off(draws, near)
     vague = [name for name, value in contractions.items() if not is_identified(value)]
-    limits = {name: limit(findings.draws[name], findings.prior_quantiles[name]) for name in vague}
-    limits |= {name: limit_at(findings.draws[name], near[name]) for name in cut}
+    limits = {name: limit_at(draws[name], near[name]) for name in cut if name in contractions}
+    limits |= {name: limit(findings.draws[name], findings.prior_quantiles[name]) for name in vague}
     wrong, advice = misfits(findings, numbers)
     disputed = conflicts(findings.prior_tails, findings.draws, findings.prior_quantiles)
     case = replace(
@@ -84,7 +87,7 @@ def judge(findings: Findings) -> Verdict:
         errors_disputed=findings.errors_disputed,
         conflicts=tuple(disputed.values()),
         contractions=contractions,
-        cut={name: together_with(findings.draws, name) for name in cut},
+        cut=cut,
         limits={name: in_words(found, findings.units.get(name, "")) for name, found in limits.items()},
         modes=two_modes(findings.draws),
     )

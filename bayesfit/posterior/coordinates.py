@@ -183,7 +183,7 @@ class AtValues(Messenger):
         super().__init__(fn)
 
     def process_message(self, msg: Any) -> None:
-        """Give the site its value and record what the class says."""
+        """Give the site its value and record what the function says."""
         if msg["type"] == "sample" and not msg["is_observed"]:
             msg["value"] = self.given[msg["name"]]
             if self.names is None or msg["name"] in self.names:
@@ -200,6 +200,12 @@ def log_range(fn: dist.Distribution, _value: Float[AnyArray, "*shape"]) -> Float
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
         fn = fn.base_dist
     return jnp.stack([fn.low, fn.high]) if isinstance(fn, dist.LogUniform) else jnp.full(2, jnp.nan)
+
+
+def place_in_prior(fn: dist.Distribution, value: Float[AnyArray, "*shape"]) -> tuple[Float[Array, ""], Float[Array, 2]]:
+    """How far out in its prior a value lies, of several the farthest (`tail`), and the ends of that prior
+    (`log_range`)."""
+    return jnp.min(tail(fn, value)), log_range(fn, value)
 
 
 def constant_ends(ends: Float[Array, "draw 2"]) -> Float[Array, 2]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpyro.distributions as dist
 from jaxtyping import Array, UInt32
 
 from bayesfit.modelling.priors import build
-from bayesfit.posterior.coordinates import AtValues, Override, Values, constant_ends, log_range, tail
+from bayesfit.posterior.coordinates import AtValues, Override, Values, constant_ends, place_in_prior
 from bayesfit.posterior.deviations import DEVIATIONS
 from bayesfit.posterior.joint import Joint
 
@@ -35,14 +34,11 @@ def tails_and_ranges(joint: Joint, values: Values) -> tuple[Values, Values]:
     given = {name: build(family, joint.given[name]) for name, family in joint.families}
     names = tuple(name for name in values if not name.endswith(DEVIATIONS))
 
-    def place(fn: dist.Distribution, value: Array) -> tuple[Array, Array]:
-        return jnp.min(tail(fn, value)), log_range(fn, value)
-
     def one(values: Values) -> Values:
-        recorder = AtValues(Override(joint.pooled, dict(joint.fixed), given), values, place, names)
+        recorder = AtValues(Override(joint.pooled, dict(joint.fixed), given), values, place_in_prior, names)
         recorder(joint.priors)
         shared = (pooling.parameter for pooling in joint.closed)
-        closed = {name: place(joint.priors[name], values[name]) for name in shared}
+        closed = {name: place_in_prior(joint.priors[name], values[name]) for name in shared}
         return {**recorder.found, **closed}
 
     found = jax.vmap(one)(values)

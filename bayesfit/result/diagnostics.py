@@ -49,7 +49,7 @@ def diagnostics_of(outcome: Outcome, verdicts: list[Verdict], ratios: SdRatios) 
     names = [*outcome.problem.posterior.curve_names, *outcome.problem.posterior.marginal]
     of_parameters = {
         "contraction": [v.contractions for v in verdicts],
-        "near_end": [{name: max(ends) for name, ends in v.near_ends.items()} for v in verdicts],
+        "near_end": [{name: np.fmax(*shares) for name, shares in v.near_ends.items()} for v in verdicts],
         "prior_tail": [v.prior_tails for v in verdicts],
         "lower_limit": [{name: low for name, (low, _) in v.limits.items()} for v in verdicts],
         "upper_limit": [{name: high for name, (_, high) in v.limits.items()} for v in verdicts],

@@ -46,7 +46,7 @@ def with_common(groups: Groups, outcome: Outcome) -> Groups:
     bins = groups["diagnostics"]
     bins = bins.assign(independence_accepted=xr.full_like(bins.independence_accepted, np.nan))  # NumPyro makes none
     labelled = bins.assign_coords(q_bin=outcome.curves.q_bin)
-    tails, ranges = _tails_and_ranges(together.joint, together.draws)
+    tails, ranges = in_prior(together)
     of_chains, unjudged = groups["sample_stats"], outcome.problem.unjudged
     across = judge(Common(common, prior, tails, ranges, checked, labelled, of_chains, together.dependence, unjudged))
     if together.pareto_k is not None:
@@ -103,15 +103,15 @@ def _prior_draws(joint: Joint) -> Arrays:
     return {name: np.asarray(array) for name, array in compiled(prior_draws, joint, keys).items()}
 
 
-def _tails_and_ranges(joint: Joint, shared: Arrays) -> tuple[dict[str, float], Arrays]:
+def in_prior(together: Together) -> tuple[dict[str, float], Arrays]:
     """How far out in its prior each parameter lies that the bins have in common, and the range of that prior; empty
     without draws."""
-    flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in shared.items()}
+    flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in together.draws.items()}
     made = np.all([np.isfinite(array).reshape(len(array), -1).all(axis=1) for array in flat.values()], axis=0)
     if not made.any():
         return {}, {}
     places = np.flatnonzero(made)[np.linspace(0, made.sum() - 1, TAIL_DRAWS).astype(int)]
-    tails, ranges = compiled(tails_and_ranges, joint, {name: array[places] for name, array in flat.items()})
+    tails, ranges = compiled(tails_and_ranges, together.joint, {name: array[places] for name, array in flat.items()})
     return {name: float(tail) for name, tail in tails.items()}, {name: np.asarray(of) for name, of in ranges.items()}
 
 

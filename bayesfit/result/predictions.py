@@ -19,7 +19,7 @@ from bayesfit.compute.quantiles import quantiles_in_order
 from bayesfit.diagnose.interval import ENDS
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.posterior.bin_data import Bin
-from bayesfit.posterior.coordinates import constant_ends, log_range, tail
+from bayesfit.posterior.coordinates import constant_ends, place_in_prior
 from bayesfit.posterior.density import Posterior
 
 BINS = 16  # on each device side by side
@@ -130,10 +130,9 @@ def _program(posterior: Posterior) -> Spread:
     def one(bin: Bin, values: dict[str, Float[Array, " draw"]]) -> _Predicted:
         means, sigmas, scores = jax.vmap(lambda v: at(bin, v))(values)
         some = {name: draws[::TAILS_OF] for name, draws in values.items()}
-        tails = jax.vmap(lambda v: posterior.of_priors(tail, v, bin))(some)
-        medians = {name: jnp.median(tail) for name, tail in tails.items()}
-        ends = jax.vmap(lambda v: posterior.of_priors(log_range, v, bin))(some)
-        ranges = {name: constant_ends(of) for name, of in ends.items()}
+        places = jax.vmap(lambda v: posterior.of_priors(place_in_prior, v, bin))(some)
+        medians = {name: jnp.median(tails) for name, (tails, _) in places.items()}
+        ranges = {name: constant_ends(ends) for name, (_, ends) in places.items()}
         return _Predicted(means, jnp.mean(sigmas, axis=0), scores, medians, ranges)
 
     return Spread(one, named("fitted", posterior.identity))

@@ -14,10 +14,12 @@ from bayesfit.diagnose.first_delays import first_good_delays
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.diagnose.predictive_checks import speckle_log_ratio
 from bayesfit.diagnose.verdict import Verdict, judge
+from bayesfit.result.joint_result import in_prior
 from bayesfit.result.predictions import Predictions
 from bayesfit.sample.least_squares import PointEstimate
 
 AT_ONCE = 64  # bins, in arrays of log likelihoods
+DIMS_OF_DRAWS = 2  # chain and draw; what groups of bins have in common has a third
 
 OfBins = Float[np.ndarray, " q_bin"]
 
@@ -26,7 +28,8 @@ class _OfAllBins(NamedTuple):
     """What is known of all bins at once: the delays, which points are valid, and whether these are delays; evenly
     spaced quantiles of each parameter's prior, the log ratio of `speckle_log_ratio`, the first delays that are good,
     the sum of squared residuals from the posterior mean curve, and the least-squares contrast with its standard error,
-    and what a measured covariance says against theory's."""
+    what a measured covariance says against theory's; of a joint fit, draws of what all bins have in common, the ranges
+    of its prior, and the parameters that are pooled."""
 
     tau: Float[np.ndarray, " tau"]
     valid: Bool[np.ndarray, "q_bin tau"]
@@ -38,6 +41,9 @@ class _OfAllBins(NamedTuple):
     contrast: OfBins
     contrast_sd: OfBins
     errors_disputed: list[str]
+    in_common: dict[str, Float[np.ndarray, "chain draw"]]
+    ranges: dict[str, Float[np.ndarray, 2]]
+    pooled: tuple[str, ...]
 
 
 def verdicts_of(outcome: Outcome, predictions: Predictions, ratios: SdRatios) -> list[Verdict]:
@@ -58,6 +64,7 @@ def verdicts_of(outcome: Outcome, predictions: Predictions, ratios: SdRatios) ->
         np.asarray(solution.values["contrast"]) if fitted else unknown,
         np.asarray(solution.sd["contrast"]) if fitted else unknown,
         ratios.words,
+        *_in_common(outcome),
     )
     return [judge(_findings(outcome, predictions, found, place)) for place in range(outcome.bins)]
 
@@ -78,6 +85,7 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         for name in ("potential", "n_steps", "diverging", "independence_accepted")
     }
     stands_for = posterior.model.stands_for
+    own = {name: ends for name, ends in predictions.ranges.get(place, {}).items() if name not in found.pooled}
     return Findings(
         draws={name: draws.values[name][place][:, :made] for name in names} if draws.values else {},
         convergence=tuple(draws.convergence[place]),
@@ -86,7 +94,8 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         sampled=len(posterior.names),
         prior_quantiles={name: quantiles[place] for name, quantiles in found.prior_quantiles.items()},
         prior_tails=predictions.tails.get(place, {}),
-        prior_ranges=predictions.ranges.get(place, {}),
+        prior_ranges={**own, **found.ranges},
+        in_common={name: values[:, :made] for name, values in found.in_common.items()},
         noise=posterior.noise.name,
         scores=predictions.scores.get(place, np.zeros((0, int(valid.sum())))),
         speckle_log_ratio=float(found.log_ratio[place]),
@@ -105,6 +114,18 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         units={name: parameter.unit for name, parameter in outcome.problem.parameters.items()},
         unjudged=outcome.problem.unjudged,
     )
+
+
+def _in_common(
+    outcome: Outcome,
+) -> tuple[dict[str, Float[np.ndarray, "chain draw"]], dict[str, Float[np.ndarray, 2]], tuple[str, ...]]:
+    """The last three fields of `_OfAllBins`; empty where bins are fitted by themselves."""
+    together = outcome.together
+    if together is None:
+        return {}, {}, ()
+    draws = {name: values for name, values in together.draws.items() if values.ndim == DIMS_OF_DRAWS}
+    _, ranges = in_prior(together)
+    return draws, {name: ends for name, ends in ranges.items() if name in draws}, together.joint.names
 
 
 def _chi2(outcome: Outcome, predictions: Predictions) -> OfBins:
