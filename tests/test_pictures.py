@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import xarray as xr
 from matplotlib.figure import Figure
 
 import bayesfit
@@ -179,3 +180,15 @@ def test_wide_intervals_that_are_not_believed_do_not_stretch_a_series(result):
 )
 def test_short_names_of_datasets(names, short):
     assert short_names(names) == short
+
+
+def test_what_the_range_of_a_prior_cuts_off_is_crossed_out(result):
+    changed = result.copy()
+    checks = changed["diagnostics"].dataset
+    known = checks.identified.copy(deep=True)
+    known.loc[{"parameter": "rate"}] = [True, False, False, True, True]  # the second bin is dead
+    changed["diagnostics"] = xr.DataTree(checks.assign(identified=known))
+    for drawn, expected in ((result, []), (changed, [2])):
+        axis = bayesfit.plot_diagnostics(drawn).axes[-1]
+        crosses = np.concatenate([line.get_xdata() for line in axis.lines if line.get_marker() == "x"])
+        assert crosses.tolist() == [result["constant_data"].q.values[place] for place in expected]

@@ -12,6 +12,7 @@ from bayesfit.compute.errors import ResultError
 from bayesfit.compute.kinds import expect_result
 from bayesfit.report.colours import look_of
 from bayesfit.report.panels import SMALL, TINY, Over, Size, legend_of_verdicts, panels
+from bayesfit.report.parameter_pictures import identified
 from bayesfit.report.pictures import check_picture, written
 
 if TYPE_CHECKING:
@@ -61,8 +62,11 @@ def plot_diagnostics(
     _finish(residuals, over, "p-value of residuals", LIMITS["p-value"])
     residuals.legend(fontsize=TINY, framealpha=0.6)
     for colour, name in zip(COLOURS, checks.parameter.values.astype(str), strict=False):
-        narrowed.plot(over.x, checks.contraction.sel(parameter=name), ".-", ms=4, lw=0.6, color=colour, label=name)
-    _finish(narrowed, over, "contraction of the prior", LIMITS["contraction"])
+        contraction = checks.contraction.sel(parameter=name).values
+        narrowed.plot(over.x, contraction, ".-", ms=4, lw=0.6, color=colour, label=name)
+        cut = ~identified(result, name) & (contraction >= LIMITS["contraction"])
+        narrowed.plot(over.x[cut], contraction[cut], "x", ms=6, color=colour)
+    _finish(narrowed, over, "contraction (x: cut off by the prior)", LIMITS["contraction"])
     narrowed.legend(fontsize=TINY, framealpha=0.6)
     return written(made.figure, path)
 
