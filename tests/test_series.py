@@ -245,6 +245,30 @@ def test_what_bins_of_joint_fits_have_in_common_has_a_sequential_prior(steps):
         bayesfit.series(steps[:2], sequential_prior=1, across={"rate": "pooled"})
 
 
+def test_verdicts_of_joint_fits_compare_with_the_original_priors(steps):
+    """A posterior hardly narrows a prior that is as narrow; it does the one that the parameter had at first. So it is
+    for what is sampled, for what follows from it, and for an amplitude that is integrated out."""
+    across = {"rate": "power_law", "beta": "shared", "baseline": "shared"}
+    options = {"noise": "stated", "draws": DRAWS, "across": across, "priors": {"beta": "Uniform(0.5, 1.5)"}}
+    result = bayesfit.series(steps[:2], sequential_prior=1, **options)
+    first, second = (bayesfit.one_dataset(result, label)["across"] for label in (0, 1))
+    assert {"rate_middle", "n", "D", "beta", "baseline"} <= set(second.parameter.values)
+    np.testing.assert_array_less(0.75, second.contraction)
+    np.testing.assert_allclose(second.contraction, first.contraction, atol=0.1)
+    assert set(second.verdict.values) == {"ok"}
+
+
+def test_a_joint_posterior_that_the_range_of_its_prior_cuts_off_is_no_prior():
+    slow = [data(seed, D=0.05 / TAU[-1] / Q[-1] ** 2) for seed in (1, 2)]
+    options = {"model": "single_exponential", "noise": "stated", "draws": DRAWS, "across": {"rate": "diffusion"}}
+    result = bayesfit.series(slow, sequential_prior=1, **options)
+    assert not result["diagnostics"].prior_is_posterior.values.any()
+    for label in (0, 1):
+        across = bayesfit.one_dataset(result, label)["across"]
+        assert "the range of the prior cuts off the posterior: D below" in across.reason.values[0]
+        assert across.near_end.values[0] > 0.02
+
+
 def test_an_interrupt_keeps_what_is_done(steps):
     def report(progress):
         if progress.dataset == "second":

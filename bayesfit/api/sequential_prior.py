@@ -14,6 +14,7 @@ multiplied by the widening that the user asks for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +29,12 @@ from numpyro.distributions.transforms import ExpTransform
 
 from bayesfit.compute.errors import SettingsError
 from bayesfit.compute.keys import bin_keys
-from bayesfit.modelling.priors import Prior
+from bayesfit.diagnose.prior_range import LARGEST_NEAR_END
+from bayesfit.modelling.priors import Prior, build, parse_common
 from bayesfit.modelling.settings import LEAST_ESS
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.posterior.prepare import Problem
+from bayesfit.result.joint_result import PRIOR_DRAWS
 from bayesfit.result.on_request import Drawn, group_of
 from bayesfit.result.tree import in_all_bins
 from bayesfit.sample.draws import LARGEST_RHAT
@@ -115,23 +118,45 @@ def spread_factor(z: Float[np.ndarray, "param draw"]) -> float:
 
 
 def priors_in_common(
-    result: xr.DataTree, problem: Problem, poolings: tuple[Pooling, ...], widen: float
+    result: xr.DataTree, problem: Problem, poolings: tuple[Pooling, ...], given: Mapping[str, Any], widen: float
 ) -> dict[str, Prior]:
     """Priors for the next dataset of what the bins of a joint fit have in common; none if its chains have not
-    converged. Parameters that belong to single bins keep their priors."""
+    converged, or the range of a prior cuts off the posterior. Parameters that belong to single bins keep their priors.
+    `given` are the user's own priors."""
     checks = result["across"].dataset
     converged = (checks.r_hat <= LARGEST_RHAT) & (checks.ess_bulk >= LEAST_ESS) & (checks.ess_tail >= LEAST_ESS)
     posterior = result["posterior"].dataset
     scales = {name: scale for name, scale in _common_scales(problem, poolings).items() if name in posterior}
-    if not scales or not bool(converged.all()):
+    if not scales or not bool(converged.all()) or bool((checks.near_end > LARGEST_NEAR_END).any()):
         return {}
     draws = {name: posterior[name].values.reshape(1, -1) for name in scales}
     z = np.concatenate([scales[name].of(draws[name]) for name in scales])
     factor = widen * spread_factor(z)
+    original = _original_draws(problem, poolings, given)
     return {
-        name: scales[name].prior(np.asarray(row.mean()), np.asarray(factor * row.std()))
+        name: scales[name].prior(np.asarray(row.mean()), np.asarray(factor * row.std()), original[name])
         for name, row in zip(scales, z, strict=True)
     }
+
+
+def _original_draws(problem: Problem, poolings: tuple[Pooling, ...], given: Mapping[str, Any]) -> dict[str, Array]:
+    """Draws (draw,) of the original prior of what bins have in common."""
+    priors: dict[str, dist.Distribution] = {}
+    for pooling in poolings:
+        if pooling.shares_value:
+            priors |= _priors_of_a_bin(problem, pooling.parameter)
+        priors |= pooling.priors_of_law()
+    own = {name: parse_common(given[name], name) for name in priors.keys() & given.keys()}
+    priors |= {name: build(prior.family, prior.values) for name, prior in own.items()}
+    keys = dict(zip(priors, jax.random.split(jax.random.key(0), len(priors)), strict=True))
+    return {name: np.asarray(prior.sample(keys[name], (PRIOR_DRAWS,))) for name, prior in priors.items()}
+
+
+def _priors_of_a_bin(problem: Problem, name: str) -> dict[str, dist.Distribution]:
+    """The prior of a parameter in the first bin, by its name."""
+    program = numpyro.handlers.seed(problem.posterior.full_program, 0)
+    trace = numpyro.handlers.trace(program).get_trace(jax.tree.map(lambda array: array[0], problem.bins))
+    return {name: trace[name]["fn"]}
 
 
 def check_sequential(problem: Problem, poolings: tuple[Pooling, ...]) -> None:

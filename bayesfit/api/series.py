@@ -125,7 +125,7 @@ class _Step:
         """The priors that follow from the result of the step before; and in which bins (q_bin,) they are its
         posterior."""
         if self.poolings:
-            priors = priors_in_common(result, self.problem, self.poolings, widen)
+            priors = priors_in_common(result, self.problem, self.poolings, self.options.get("priors") or {}, widen)
             return priors, np.full(self.curves.sizes["q_bin"], bool(priors))
         return priors_of_bins(result, self.problem, self.curves, self.options.get("seed", 0), widen)
 

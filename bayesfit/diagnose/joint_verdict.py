@@ -16,7 +16,7 @@ from bayesfit.diagnose.contraction import contraction, prior_quantiles
 from bayesfit.diagnose.limits import in_words
 from bayesfit.diagnose.pooling_check import Checked, pooling_refuted
 from bayesfit.diagnose.prior_conflict import conflicts
-from bayesfit.diagnose.prior_range import cut_off, limit_at, near_ends
+from bayesfit.diagnose.prior_range import Ends, cut_off, limit_at, near_ends
 from bayesfit.diagnose.residual_checks import NUMBERS, P_VALUES
 from bayesfit.diagnose.rules import LEAST_P, Case, is_identified, weigh
 from bayesfit.sample.convergence import worst
@@ -30,6 +30,7 @@ WORDS = {
     "ess_tail": "tail effective sample size",
     "contraction": "1 - variance of the posterior over that of the prior",
 }
+NEAR_END = "share of draws near an end of the range of a log-uniform prior, NaN for other priors"
 TAIL = "probability under its prior of a value as far out"
 NO_RANGE = (np.nan, np.nan)
 DEVIATES = "whether bins have values of their own about what they have in common"
@@ -72,13 +73,13 @@ def judge(common: Common) -> xr.Dataset:
     """The verdicts on each parameter that bins have in common and on the joint fit.
 
     Returns:
-        Dataset with the names in `WORDS`, `prior_tail`, `verdict` and `reason` (parameter); `pooling` in words,
-        `deviates` and the names in `residual_checks.NUMBERS` (pooled); and the scalars `joint_verdict` and
+        Dataset with the names in `WORDS`, `prior_tail`, `near_end`, `verdict` and `reason` (parameter); `pooling` in
+        words, `deviates` and the names in `residual_checks.NUMBERS` (pooled); and the scalars `joint_verdict` and
         `joint_reason` (see `rules.RULES`), `divergences`, `thin` and `escalation`.
     """
     names = common.names
     numbers = np.array([_numbers(common.draws[name], common.prior[name]) for name in names]).reshape(-1, len(WORDS))
-    disputed, (cut, limits) = _disputed(common), _cut_off(common)
+    disputed, (cut, limits, near) = _disputed(common), _cut_off(common)
     narrowed = {name for name, value in zip(names, numbers[:, -1], strict=True) if is_identified(value)}
     limits = {name: limit for name, limit in limits.items() if name in narrowed}
     coords = {name: np.array(of, dtype=object) for name, of in (("parameter", names), ("pooled", _pooled(common)))}
@@ -88,6 +89,7 @@ def judge(common: Common) -> xr.Dataset:
     diverging = common.sample_stats.diverging.any("q_bin").values
     verdict, reason = weigh(replace(_case(common, group), conflicts=tuple(disputed.values()), limits=limits, cut=cut))
     return group.assign(
+        near_end=("parameter", np.array([near.get(name, np.nan) for name in names]), {"long_name": NEAR_END}),
         joint_verdict=verdict,
         joint_reason=reason,
         divergences=int(diverging.sum()),
@@ -112,9 +114,9 @@ def _made_of_groups(array: xr.DataArray) -> Float[np.ndarray, "group chain draw"
     return series[..., np.isfinite(series).all(axis=(0, 1))]
 
 
-def _cut_off(common: Common) -> tuple[Cut, dict[str, str]]:
-    """The parameters whose posterior the range of the prior cuts off, each with the others that change with it, and
-    with its limit in words. Of groups, that counts which has most draws near an end."""
+def _near_ends(common: Common) -> tuple[dict[str, Float[np.ndarray, "chain draw"]], dict[str, Ends]]:
+    """The draws of each parameter, and the shares of them that are near the ends of its prior's range; of groups, those
+    of which most are."""
     draws, shares = {}, {}
     for name in filter(common.is_judged, common.names):
         groups = _made_of_groups(common.draws[name])
@@ -123,9 +125,17 @@ def _cut_off(common: Common) -> tuple[Cut, dict[str, str]]:
         near = [near_ends(series, *common.ranges.get(name, NO_RANGE)) for series in groups]
         worst_group = int(np.argmax([max(np.nan_to_num(of)) for of in near]))
         draws[name], shares[name] = groups[worst_group], near[worst_group]
+    return draws, shares
+
+
+def _cut_off(common: Common) -> tuple[Cut, dict[str, str], dict[str, float]]:
+    """The parameters whose posterior the range of the prior cuts off, each with the others that change with it, and
+    with its limit in words; and the share of draws near an end of each range."""
+    draws, shares = _near_ends(common)
     units = {name: common.draws[name].attrs.get("units", "") for name in draws}
     cut = cut_off(draws, shares)
-    return cut, {name: in_words(limit_at(draws[name], shares[name]), units[name]) for name in cut}
+    limits = {name: in_words(limit_at(draws[name], shares[name]), units[name]) for name in cut}
+    return cut, limits, {name: float(np.fmax(*of)) for name, of in shares.items()}
 
 
 def _disputed(common: Common) -> dict[str, str]:

@@ -44,12 +44,12 @@ class Prior:
     """A prior of one parameter: the NumPyro family and its values, each one number or one number per bin.
 
     `compared` are draws of the prior that verdicts compare the posterior with, where that is not this one: a prior that
-    was made from other data is compared with the original one.
+    was made from other data is compared with the original one. They are the same in all bins where these share a value.
     """
 
     family: str
     values: dict[str, OfBins]
-    compared: Float[np.ndarray, "q_bin draw"] | None = None
+    compared: Float[np.ndarray, "*q_bin draw"] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,7 +59,10 @@ class Prior:
     def of_bins(self, places: np.ndarray) -> Prior:
         """The same prior for the bins at these places alone."""
         values = {name: value[places] if np.ndim(value) else value for name, value in self.values.items()}
-        return replace(self, values=values, compared=None if self.compared is None else self.compared[places])
+        compared = self.compared
+        if compared is not None and compared.ndim > 1:
+            compared = compared[places]
+        return replace(self, values=values, compared=compared)
 
     @classmethod
     def of_all(cls, priors: Sequence[Prior], bins: Sequence[int]) -> Prior:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpyro
 from jaxtyping import Array, UInt32
 
 from bayesfit.modelling.priors import build
@@ -25,6 +26,18 @@ def prior_draws(joint: Joint, keys: UInt32[Array, "draw 2"]) -> Values:
         return {**handler.values, **drawn}
 
     return jax.vmap(one)(keys)
+
+
+def all_of_prior(joint: Joint, values: Values) -> Values:
+    """What bins have in common (draw, ...), at given values (draw, ...) of that part of it which is sampled."""
+    given = {name: build(family, joint.given[name]) for name, family in joint.families}
+    program = numpyro.handlers.seed(Override(joint.pooled, dict(joint.fixed), given), 0)
+
+    def one(values: Values) -> Values:
+        trace = numpyro.handlers.trace(numpyro.handlers.substitute(program, data=values)).get_trace(joint.priors)
+        return values | {name: site["value"] for name, site in trace.items() if name not in values}
+
+    return jax.vmap(one)(values)
 
 
 def tails_and_ranges(joint: Joint, values: Values) -> tuple[Values, Values]:

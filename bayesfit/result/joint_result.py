@@ -19,7 +19,7 @@ from bayesfit.diagnose.rules import Case, weigh
 from bayesfit.modelling.laws import Law
 from bayesfit.posterior.joint import Joint, compiled
 from bayesfit.posterior.joint import start_compiling as start
-from bayesfit.posterior.joint_prior import prior_draws, tails_and_ranges
+from bayesfit.posterior.joint_prior import all_of_prior, prior_draws, tails_and_ranges
 from bayesfit.posterior.pooling_interface import Pooling
 from bayesfit.result.tree import Groups, described
 from bayesfit.sample.variational import LARGEST_K
@@ -48,7 +48,8 @@ def with_common(groups: Groups, outcome: Outcome) -> Groups:
     labelled = bins.assign_coords(q_bin=outcome.curves.q_bin)
     tails, ranges = in_prior(together)
     of_chains, unjudged = groups["sample_stats"], outcome.problem.unjudged
-    across = judge(Common(common, prior, tails, ranges, checked, labelled, of_chains, together.dependence, unjudged))
+    compared = _compared(outcome, together, prior)
+    across = judge(Common(common, compared, tails, ranges, checked, labelled, of_chains, together.dependence, unjudged))
     if together.pareto_k is not None:
         across, bins = _as_approximate(across, bins, together)
     own = posterior.drop_vars([name for name in common.data_vars if name in posterior])
@@ -101,6 +102,19 @@ def _prior_draws(joint: Joint) -> Arrays:
     """Prior draws (draw, ...) of what the bins have in common."""
     keys = np.asarray(jax.random.key_data(jax.random.split(jax.random.key(0), PRIOR_DRAWS)))
     return {name: np.asarray(array) for name, array in compiled(prior_draws, joint, keys).items()}
+
+
+def _compared(outcome: Outcome, together: Together, prior: Arrays) -> Arrays:
+    """Draws (draw, ...) of the prior that verdicts compare with: of the original one, where the prior was made from
+    other data."""
+    shared = {name: of for name, of in outcome.problem.priors.items() if name in together.joint.names}
+    given = {**shared, **together.priors}
+    original = {name: of.compared for name, of in given.items() if of.compared is not None}
+    if not original:
+        return prior
+    closed = {pooling.parameter for pooling in together.joint.closed}
+    sampled = {name: draws for name, draws in original.items() if name not in closed}
+    return {**prior, **original, **(compiled(all_of_prior, together.joint, sampled) if sampled else {})}
 
 
 def in_prior(together: Together) -> tuple[dict[str, float], Arrays]:

@@ -161,4 +161,5 @@ def _prior_quantiles(outcome: Outcome, points: PointEstimate) -> dict[str, Float
     sampled = {name: prior_quantiles(values) for name, values in points.prior_values.items()}
     sampled |= {name: posterior.amplitude_prior_quantiles(name, LEVELS, problem.bins) for name in posterior.marginal}
     compared = {name: prior.compared for name, prior in problem.priors.items() if prior.compared is not None}
-    return sampled | {name: prior_quantiles(draws) for name, draws in compared.items()}
+    found = {name: prior_quantiles(np.atleast_2d(draws)) for name, draws in compared.items()}
+    return sampled | {name: np.broadcast_to(of, (outcome.bins, of.shape[1])) for name, of in found.items()}
