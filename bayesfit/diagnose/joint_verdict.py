@@ -16,7 +16,7 @@ from bayesfit.diagnose.contraction import contraction, prior_quantiles
 from bayesfit.diagnose.limits import in_words
 from bayesfit.diagnose.pooling_check import Checked, pooling_refuted
 from bayesfit.diagnose.prior_conflict import conflicts
-from bayesfit.diagnose.prior_range import Ends, cut_off, limit_at, near_ends
+from bayesfit.diagnose.prior_range import NEAR_END, Ends, cut_off, limit_at, near_ends
 from bayesfit.diagnose.residual_checks import NUMBERS, P_VALUES
 from bayesfit.diagnose.rules import LEAST_P, Case, is_identified, weigh
 from bayesfit.sample.convergence import worst
@@ -30,7 +30,6 @@ WORDS = {
     "ess_tail": "tail effective sample size",
     "contraction": "1 - variance of the posterior over that of the prior",
 }
-NEAR_END = "share of draws near an end of the range of a log-uniform prior, NaN for other priors"
 TAIL = "probability under its prior of a value as far out"
 NO_RANGE = (np.nan, np.nan)
 DEVIATES = "whether bins have values of their own about what they have in common"

@@ -17,6 +17,7 @@ from bayesfit.diagnose.limits import LEVEL
 NEAR = 0.2  # of the way from an end of a range to the mean of the draws
 LARGEST_NEAR_END = 0.02  # share of draws near an end of their prior's range, from which on it cuts off the posterior
 LEAST_CORRELATION = 0.5  # rank correlation from which on one parameter changes with another
+NEAR_END = "share of draws near an end of the range of a log-uniform prior, NaN for other priors"
 
 Draws = Mapping[str, Float[np.ndarray, "chain draw"]]
 Ends = tuple[float, float]

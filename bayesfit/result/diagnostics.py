@@ -15,6 +15,7 @@ from bayesfit.diagnose.covariance_check import SdRatios
 from bayesfit.diagnose.outcome import Outcome
 from bayesfit.diagnose.pooling_advice import advise_pooling
 from bayesfit.diagnose.prior_conflict import in_most_bins
+from bayesfit.diagnose.prior_range import NEAR_END
 from bayesfit.diagnose.verdict import NUMBERS, Verdict, unusable
 from bayesfit.posterior.prepare import Problem
 from bayesfit.result.tree import bin_coordinates
@@ -33,7 +34,7 @@ OF_CORRECTION = {
 OF_PARAMETERS = {
     "contraction": "1 - variance of the posterior over that of the prior",
     "sd_ratio": "error by the measured covariance g2_cov over that by theory's, which the fit uses",
-    "near_end": "share of draws near an end of the range of its log-uniform prior, NaN for other priors",
+    "near_end": NEAR_END,
     "prior_tail": "probability under its prior of a value as far out",
     "lower_limit": "value above which a parameter that is not identified lies with 95 % probability, NaN without one",
     "upper_limit": "value below which a parameter that is not identified lies with 95 % probability, NaN without one",
