@@ -20,6 +20,7 @@ from bayesfit.compute.devices import Spread
 from bayesfit.compute.errors import BayesfitWarning
 from bayesfit.compute.keys import bin_keys
 from bayesfit.compute.work import Stop
+from bayesfit.diagnose.joint_verdict import Common, _cut_off
 from bayesfit.posterior.joint import joint_posterior, priors_of
 from bayesfit.posterior.pooling import parse_across
 from bayesfit.posterior.prepare import prepare
@@ -244,7 +245,7 @@ def test_priors_and_fixed_values_of_what_is_shared():
     result["across"] = converged.assign(dict.fromkeys(("ess_bulk", "ess_tail"), 1000.0 * converged.r_hat))
     with jax.enable_x64(True):
         problem = prepare(curves, "stretched_exponential", "stated", {}, {"beta": BETA})
-        sequential = priors_in_common(result, problem, parse_across(across, curves), 1.0)
+        sequential = priors_in_common(result, problem, parse_across(across, curves), {}, 1.0)
     assert set(sequential) == {"rate_middle"}
 
 
@@ -529,3 +530,28 @@ def test_rates_of_a_law_may_lie_outside_the_range_of_a_single_bin():
     assert result["across"].verdict.values.tolist() == ["ok"]
     assert result["diagnostics"].identified.sel(parameter="rate").values.all()
     assert "cuts off" not in " ".join(result["diagnostics"].reason.values)
+
+
+@pytest.mark.parametrize("kind", ["pooled", {"kind": "shared", "by": [0, 1, 1]}])
+def test_values_of_bins_about_what_they_have_in_common_have_the_range_of_single_bins(kind):
+    """One decay is slower than the prior of a single bin's rate allows, alone in its group where there are groups."""
+    curves = slow_and_fast(np.array([1e-4, 0.1, 0.1]))
+    result = bayesfit.fit(curves, "single_exponential", noise="stated", across={"rate": kind}, draws=300)
+    checks = result["diagnostics"]
+    assert checks.identified.sel(parameter="rate").values.tolist() == [False, True, True]
+    assert "the range of the prior cuts off the posterior: rate" in checks.reason.values[0]
+
+
+def test_what_changes_with_a_parameter_of_a_group_is_looked_for_in_that_group():
+    rng = np.random.default_rng(1)
+    rate = 0.1 * np.exp(np.stack([4 + 0.01 * rng.standard_normal((4, 300)), rng.exponential(size=(4, 300))], axis=-1))
+    baseline = 1 - rate + 0.01 * rng.standard_normal(rate.shape)
+    baseline[..., 0] = rng.standard_normal((4, 300))
+    dims = ("chain", "draw", "group")
+    draws = xr.Dataset({"rate": (dims, rate), "baseline": (dims, baseline), "beta": (dims[:2], baseline[..., 0])})
+    common = Common(draws, {}, {}, {}, {"rate": np.array([0.1, 1e4])}, [], xr.Dataset(), xr.Dataset(), None)
+    cut, limits, near = _cut_off(common)
+    assert cut == {"rate": ("baseline",)}
+    assert limits == {"rate": f"below {np.quantile(rate[..., 1], 0.95):.2g} (95%)"}
+    assert near["rate"] > 0.1
+    assert np.isnan([near["baseline"], near["beta"]]).all()

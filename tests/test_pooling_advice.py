@@ -59,11 +59,14 @@ def test_otherwise_nothing_is_advised():
 
 
 def test_decays_that_may_be_too_slow_are_not_pooled():
-    """What bins have in common would lie at the end of its prior too. Fast ones, and a few slow ones, are."""
+    """What bins have in common would lie at the end of its prior too. Fast ones are pooled, and slow ones beside others
+    that determine a law."""
     words, across = advise_pooling(diagnostics({"rate": 6, "beta": 6}, slow=4))
-    assert words.startswith("in 4 of 6 bins, decays may be slower than the longest delay: measure for longer, or set")
+    assert words.startswith("in 4 of 6 bins, decays may be slower than the longest delay: measure for longer")
+    assert "baseline" not in words  # which these bins do not have
     assert across == {}
     pooled = advise_pooling(diagnostics({"rate": 6}))
     assert pooled[1] == {"rate": "diffusion"}
     assert advise_pooling(diagnostics({"rate": 6}, slow=2)) == pooled
     assert advise_pooling(diagnostics({"rate": 6}, fast=6)) == pooled
+    assert advise_pooling(diagnostics({"rate": 5}, slow=5))[1] == {"rate": "diffusion"}

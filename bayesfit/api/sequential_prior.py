@@ -123,7 +123,7 @@ def priors_in_common(
     """Priors for the next dataset of what the bins of a joint fit have in common; none if its chains have not
     converged, or the range of a prior cuts off the posterior. Parameters that belong to single bins keep their priors.
     `given` are the user's own priors."""
-    checks = result["across"].dataset
+    checks, poolings = result["across"].dataset, _of_usable(problem, poolings)
     converged = (checks.r_hat <= LARGEST_RHAT) & (checks.ess_bulk >= LEAST_ESS) & (checks.ess_tail >= LEAST_ESS)
     posterior = result["posterior"].dataset
     scales = {name: scale for name, scale in _common_scales(problem, poolings).items() if name in posterior}
@@ -139,15 +139,20 @@ def priors_in_common(
     }
 
 
+def _of_usable(problem: Problem, poolings: tuple[Pooling, ...]) -> tuple[Pooling, ...]:
+    """The poolings of the bins that are fitted."""
+    return tuple(pooling.of_bins(problem.usable) for pooling in poolings)
+
+
 def _original_draws(problem: Problem, poolings: tuple[Pooling, ...], given: Mapping[str, Any]) -> dict[str, Array]:
     """Draws (draw,) of the original prior of what bins have in common."""
     priors: dict[str, dist.Distribution] = {}
     for pooling in poolings:
+        of_law = pooling.priors_of_law()
+        own = {name: parse_common(given[name], name) for name in of_law.keys() & given.keys()}
+        priors |= of_law | {name: build(prior.family, prior.values) for name, prior in own.items()}
         if pooling.shares_value:
             priors |= _priors_of_a_bin(problem, pooling.parameter)
-        priors |= pooling.priors_of_law()
-    own = {name: parse_common(given[name], name) for name in priors.keys() & given.keys()}
-    priors |= {name: build(prior.family, prior.values) for name, prior in own.items()}
     keys = dict(zip(priors, jax.random.split(jax.random.key(0), len(priors)), strict=True))
     return {name: np.asarray(prior.sample(keys[name], (PRIOR_DRAWS,))) for name, prior in priors.items()}
 
@@ -173,7 +178,7 @@ def check_sequential(problem: Problem, poolings: tuple[Pooling, ...]) -> None:
                 remedy="Take 'shared' or a law without scatter, or leave it out",
             )
     if poolings:
-        _common_scales(problem, poolings)
+        _common_scales(problem, _of_usable(problem, poolings))
     else:
         _scales(problem, _names_of_bins(problem))
 

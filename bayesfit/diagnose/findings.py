@@ -29,7 +29,7 @@ class Findings:
     error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for; `units`: parameter name to
     unit; `unjudged`: the parameters that the data need not determine; `prior_ranges`: parameter
     name to the ends of its log-uniform prior, NaN for other priors; `in_common`: parameter that all bins have in common
-    to draws of it.
+    to draws of it; `original_quantiles`: of priors that were made from other data, those of the one before.
     """
 
     draws: dict[str, OfDraws]
@@ -58,6 +58,7 @@ class Findings:
     unjudged: frozenset[str] = frozenset()
     prior_ranges: dict[str, Float[np.ndarray, 2]] = field(default_factory=dict)
     in_common: dict[str, OfDraws] = field(default_factory=dict)
+    original_quantiles: dict[str, Float[np.ndarray, " quantile"]] = field(default_factory=dict)
     theory_change: float = 0.0
     learnt: str = ""
     errors_disputed: str = ""

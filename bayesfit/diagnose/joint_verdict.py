@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from bayesfit.diagnose.contraction import contraction, prior_quantiles
 from bayesfit.diagnose.limits import in_words
 from bayesfit.diagnose.pooling_check import Checked, pooling_refuted
 from bayesfit.diagnose.prior_conflict import conflicts
-from bayesfit.diagnose.prior_range import NEAR_END, Ends, cut_off, limit_at, near_ends
+from bayesfit.diagnose.prior_range import NEAR_END, cut_off, limit_at, near_ends
 from bayesfit.diagnose.residual_checks import NUMBERS, P_VALUES
 from bayesfit.diagnose.rules import LEAST_P, Case, is_identified, weigh
 from bayesfit.sample.convergence import worst
@@ -41,15 +41,17 @@ Cut = Mapping[str, tuple[str, ...]]
 class Common:
     """What bins have in common, to be judged.
 
-    `draws`: variables (chain, draw), or (chain, draw, group), of which the worst group counts; `prior`: parameter name
-    to prior draws; `tails`: parameter name to the prior's probability of a value as far out; `ranges`: parameter name
-    to the ends of its log-uniform prior, NaN for other priors; `checked`: how each pooling fares; `bins`: the
-    diagnostics of the fitted bins, with their labels q_bin; `sample_stats`: the statistics of the chains; `dependence`:
-    which bins are not independent of each other; `unjudged`: the parameters that the data need not determine.
+    `draws`: variables (chain, draw), or (chain, draw, group), of which the worst group counts; `prior`, `compared`:
+    parameter name to draws of the prior, and of the one that its width is compared with; `tails`: parameter name to the
+    prior's probability of a value as far out; `ranges`: parameter name to the ends of its log-uniform prior, NaN for
+    other priors; `checked`: how each pooling fares; `bins`: the diagnostics of the fitted bins, with their labels
+    q_bin; `sample_stats`: the statistics of the chains; `dependence`: which bins are not independent of each other;
+    `unjudged`: the parameters that the data need not determine.
     """
 
     draws: xr.Dataset
     prior: Mapping[str, Float[np.ndarray, " draw *group"]]
+    compared: Mapping[str, Float[np.ndarray, " draw *group"]]
     tails: Mapping[str, float]
     ranges: Mapping[str, Float[np.ndarray, 2]]
     checked: list[Checked]
@@ -77,7 +79,7 @@ def judge(common: Common) -> xr.Dataset:
         `joint_reason` (see `rules.RULES`), `divergences`, `thin` and `escalation`.
     """
     names = common.names
-    numbers = np.array([_numbers(common.draws[name], common.prior[name]) for name in names]).reshape(-1, len(WORDS))
+    numbers = np.array([_numbers(common.draws[name], common.compared[name]) for name in names]).reshape(-1, len(WORDS))
     disputed, (cut, limits, near) = _disputed(common), _cut_off(common)
     narrowed = {name for name, value in zip(names, numbers[:, -1], strict=True) if is_identified(value)}
     limits = {name: limit for name, limit in limits.items() if name in narrowed}
@@ -113,28 +115,31 @@ def _made_of_groups(array: xr.DataArray) -> Float[np.ndarray, "group chain draw"
     return series[..., np.isfinite(series).all(axis=(0, 1))]
 
 
-def _near_ends(common: Common) -> tuple[dict[str, Float[np.ndarray, "chain draw"]], dict[str, Ends]]:
-    """The draws of each parameter, and the shares of them that are near the ends of its prior's range; of groups, those
-    of which most are."""
-    draws, shares = {}, {}
-    for name in filter(common.is_judged, common.names):
-        groups = _made_of_groups(common.draws[name])
-        if groups.shape[-1] < FEWEST_DRAWS:
-            continue
-        near = [near_ends(series, *common.ranges.get(name, NO_RANGE)) for series in groups]
-        worst_group = int(np.argmax([max(np.nan_to_num(of)) for of in near]))
-        draws[name], shares[name] = groups[worst_group], near[worst_group]
-    return draws, shares
-
-
 def _cut_off(common: Common) -> tuple[Cut, dict[str, str], dict[str, float]]:
-    """The parameters whose posterior the range of the prior cuts off, each with the others that change with it, and
-    with its limit in words; and the share of draws near an end of each range."""
-    draws, shares = _near_ends(common)
-    units = {name: common.draws[name].attrs.get("units", "") for name in draws}
-    cut = cut_off(draws, shares)
-    limits = {name: in_words(limit_at(draws[name], shares[name]), units[name]) for name in cut}
-    return cut, limits, {name: float(np.fmax(*of)) for name, of in shares.items()}
+    """The parameters whose posterior the range of the prior cuts off in some group, each with the others that change
+    with it, and with its limit in words; and the largest share of draws near an end of each range."""
+    made = {name: _made_of_groups(common.draws[name]) for name in filter(common.is_judged, common.names)}
+    made = {name: groups for name, groups in made.items() if groups.shape[-1] >= FEWEST_DRAWS}
+    cut: dict[str, tuple[str, ...]] = {}
+    limits: dict[str, str] = {}
+    near: dict[str, float] = {}
+    for draws in _group_by_group(made):
+        shares = {name: near_ends(draws[name], *common.ranges.get(name, NO_RANGE)) for name in draws}
+        for name, others in cut_off(draws, shares).items():
+            cut[name] = tuple(dict.fromkeys(cut.get(name, ()) + others))
+            units = common.draws[name].attrs.get("units", "")
+            limits.setdefault(name, in_words(limit_at(draws[name], shares[name]), units))
+        near |= {name: float(np.fmax(near.get(name, np.nan), np.fmax(*of))) for name, of in shares.items()}
+    return cut, limits, near
+
+
+def _group_by_group(
+    made: Mapping[str, Float[np.ndarray, "group chain draw"]],
+) -> Iterator[dict[str, Float[np.ndarray, "chain draw"]]]:
+    """The draws in each group of the parameters that have so many groups, with those that have one value in all."""
+    for count in sorted({len(groups) for groups in made.values()}):
+        for group in range(count):
+            yield {name: groups[group % len(groups)] for name, groups in made.items() if len(groups) in (1, count)}
 
 
 def _disputed(common: Common) -> dict[str, str]:

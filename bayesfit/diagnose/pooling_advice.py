@@ -19,16 +19,17 @@ def advise_pooling(diagnostics: xr.Dataset) -> tuple[str, dict[str, str]]:
     """In one line, which parameters most bins do not determine and what pools them, "" where there is none; and the
     pooling of each of them by name.
 
-    Contrast and baseline are no reason to pool: they may well differ from bin to bin. Nor are decays that may be slower
-    than the prior of their rate allows: what bins have in common would lie at the end of its prior too.
+    Contrast and baseline are no reason to pool: they may well differ from bin to bin. Nor are decays that may all be
+    slower than the priors of their rates allow: what bins have in common would lie at the end of its prior too.
     """
     judged = (diagnostics.points > 0).values & diagnostics.contraction.notnull().any("parameter").values
     if judged.sum() < FEWEST_BINS or not (diagnostics.verdict == "not_identified").any():
         return "", {}
     slow = int(_slow(diagnostics)[judged].sum())
-    if slow >= IN_MOST * judged.sum():
-        words = f"in {slow} of {judged.sum()} bins, decays may be slower than the longest delay"
-        return f"{words}: measure for longer, or set a narrower priors.baseline if the baseline is known", {}
+    if slow >= IN_MOST * judged.sum() and not diagnostics.identified.sel(parameter=RATE).values[judged].any():
+        words = f"in {slow} of {judged.sum()} bins, decays may be slower than the longest delay: measure for longer"
+        known = "baseline" in diagnostics.parameter.values
+        return words + (", or set a narrower priors.baseline if the baseline is known" if known else ""), {}
     vague = {}
     for name in diagnostics.parameter.values:
         count = int((~diagnostics.identified.sel(parameter=name).values[judged]).sum())

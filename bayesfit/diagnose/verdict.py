@@ -70,7 +70,8 @@ def judge(findings: Findings) -> Verdict:
         name, reason = weigh(Case(wanted=findings.wanted))
         return Verdict(name, reason, dict.fromkeys(NUMBERS, float("nan")), {})
     numbers = _numbers(findings)
-    judged = {name: q for name, q in findings.prior_quantiles.items() if name not in findings.unjudged}
+    quantiles = {**findings.prior_quantiles, **findings.original_quantiles}
+    judged = {name: q for name, q in quantiles.items() if name not in findings.unjudged}
     contractions = {name: contraction(findings.draws[name], q) for name, q in judged.items()}
     draws = {**findings.in_common, **findings.draws}
     ranges = {name: ends for name, ends in findings.prior_ranges.items() if name not in findings.unjudged}
@@ -78,7 +79,7 @@ def judge(findings: Findings) -> Verdict:
     cut = cut_off(draws, near)
     vague = [name for name, value in contractions.items() if not is_identified(value)]
     limits = {name: limit_at(draws[name], near[name]) for name in cut if name in contractions}
-    limits |= {name: limit(findings.draws[name], findings.prior_quantiles[name]) for name in vague}
+    limits |= {name: limit(findings.draws[name], quantiles[name]) for name in vague}
     wrong, advice = misfits(findings, numbers)
     disputed = conflicts(findings.prior_tails, findings.draws, findings.prior_quantiles)
     case = replace(

@@ -49,7 +49,9 @@ def with_common(groups: Groups, outcome: Outcome) -> Groups:
     tails, ranges = in_prior(together)
     of_chains, unjudged = groups["sample_stats"], outcome.problem.unjudged
     compared = _compared(outcome, together, prior)
-    across = judge(Common(common, compared, tails, ranges, checked, labelled, of_chains, together.dependence, unjudged))
+    across = judge(
+        Common(common, prior, compared, tails, ranges, checked, labelled, of_chains, together.dependence, unjudged)
+    )
     if together.pareto_k is not None:
         across, bins = _as_approximate(across, bins, together)
     own = posterior.drop_vars([name for name in common.data_vars if name in posterior])

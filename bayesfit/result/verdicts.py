@@ -29,12 +29,13 @@ class _OfAllBins(NamedTuple):
     spaced quantiles of each parameter's prior, the log ratio of `speckle_log_ratio`, the first delays that are good,
     the sum of squared residuals from the posterior mean curve, and the least-squares contrast with its standard error,
     what a measured covariance says against theory's; of a joint fit, draws of what all bins have in common, the ranges
-    of its prior, and the parameters that are pooled."""
+    of its prior, and the parameters that follow from laws, whatever their own range."""
 
     tau: Float[np.ndarray, " tau"]
     valid: Bool[np.ndarray, "q_bin tau"]
     delays: bool
     prior_quantiles: dict[str, Float[np.ndarray, "q_bin quantile"]]
+    original_quantiles: dict[str, Float[np.ndarray, "q_bin quantile"]]
     log_ratio: OfBins
     tau_min: OfBins
     chi2: OfBins
@@ -43,7 +44,7 @@ class _OfAllBins(NamedTuple):
     errors_disputed: list[str]
     in_common: dict[str, Float[np.ndarray, "chain draw"]]
     ranges: dict[str, Float[np.ndarray, 2]]
-    pooled: tuple[str, ...]
+    of_laws: tuple[str, ...]
 
 
 def verdicts_of(outcome: Outcome, predictions: Predictions, ratios: SdRatios) -> list[Verdict]:
@@ -53,18 +54,22 @@ def verdicts_of(outcome: Outcome, predictions: Predictions, ratios: SdRatios) ->
         return []
     solution, unknown = points.solution, np.full(outcome.bins, np.nan)
     fitted = "contrast" in solution.sd
+    (own, original), (in_common, ranges, of_laws) = _prior_quantiles(outcome, points), _in_common(outcome)
     found = _OfAllBins(
         outcome.curves.tau.values,
         outcome.curves.valid.values,
         _delays(outcome),
-        _prior_quantiles(outcome, points),
+        own,
+        original,
         _speckle_log_ratio(outcome, predictions),
         first_good_delays(outcome.problem, outcome.keys, predictions.scores if _delays(outcome) else {}),
         _chi2(outcome, predictions),
         np.asarray(solution.values["contrast"]) if fitted else unknown,
         np.asarray(solution.sd["contrast"]) if fitted else unknown,
         ratios.words,
-        *_in_common(outcome),
+        in_common,
+        ranges,
+        of_laws,
     )
     return [judge(_findings(outcome, predictions, found, place)) for place in range(outcome.bins)]
 
@@ -85,7 +90,7 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         for name in ("potential", "n_steps", "diverging", "independence_accepted")
     }
     stands_for = posterior.model.stands_for
-    own = {name: ends for name, ends in predictions.ranges.get(place, {}).items() if name not in found.pooled}
+    own = {name: ends for name, ends in predictions.ranges.get(place, {}).items() if name not in found.of_laws}
     return Findings(
         draws={name: draws.values[name][place][:, :made] for name in names} if draws.values else {},
         convergence=tuple(draws.convergence[place]),
@@ -93,6 +98,7 @@ def _findings(outcome: Outcome, predictions: Predictions, found: _OfAllBins, pla
         mode_potential=float(outcome.lowest_potential[place]),
         sampled=len(posterior.names),
         prior_quantiles={name: quantiles[place] for name, quantiles in found.prior_quantiles.items()},
+        original_quantiles={name: quantiles[place] for name, quantiles in found.original_quantiles.items()},
         prior_tails=predictions.tails.get(place, {}),
         prior_ranges={**own, **found.ranges},
         in_common={name: values[:, :made] for name, values in found.in_common.items()},
@@ -125,7 +131,8 @@ def _in_common(
         return {}, {}, ()
     draws = {name: values for name, values in together.draws.items() if values.ndim == DIMS_OF_DRAWS}
     _, ranges = in_prior(together)
-    return draws, {name: ends for name, ends in ranges.items() if name in draws}, together.joint.names
+    of_laws = tuple(pooling.parameter for pooling in together.joint.all_poolings if not pooling.needs_prior)
+    return draws, {name: ends for name, ends in ranges.items() if name in draws}, of_laws
 
 
 def _chi2(outcome: Outcome, predictions: Predictions) -> OfBins:
@@ -154,12 +161,14 @@ def _speckle_log_ratio(outcome: Outcome, predictions: Predictions) -> OfBins:
     return np.concatenate([speckle_log_ratio(means[part], valid[part], tau) for part in parts])
 
 
-def _prior_quantiles(outcome: Outcome, points: PointEstimate) -> dict[str, Float[np.ndarray, "q_bin quantile"]]:
-    """Evenly spaced quantiles of the prior of every parameter of the curve, or of the prior with which verdicts compare
-    the posterior."""
+def _prior_quantiles(
+    outcome: Outcome, points: PointEstimate
+) -> tuple[dict[str, Float[np.ndarray, "q_bin quantile"]], dict[str, Float[np.ndarray, "q_bin quantile"]]]:
+    """Evenly spaced quantiles of the prior of every parameter of the curve; and of the original prior, of those whose
+    prior was made from other data."""
     problem, posterior = outcome.problem, outcome.problem.posterior
     sampled = {name: prior_quantiles(values) for name, values in points.prior_values.items()}
     sampled |= {name: posterior.amplitude_prior_quantiles(name, LEVELS, problem.bins) for name in posterior.marginal}
     compared = {name: prior.compared for name, prior in problem.priors.items() if prior.compared is not None}
     found = {name: prior_quantiles(np.atleast_2d(draws)) for name, draws in compared.items()}
-    return sampled | {name: np.broadcast_to(of, (outcome.bins, of.shape[1])) for name, of in found.items()}
+    return sampled, {name: np.broadcast_to(of, (outcome.bins, of.shape[1])) for name, of in found.items()}
