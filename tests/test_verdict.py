@@ -268,12 +268,12 @@ def test_contraction_is_the_same_in_every_parametrisation():
     assert contraction(rng.uniform(0, 1, (4, 5000)), LEVELS) == pytest.approx(0.0, abs=0.03)
 
 
-@pytest.mark.parametrize("distance", [0.5, 1.0, 2.0, 3.0])
-def test_draws_near_the_ends_of_a_range(distance):
+@pytest.mark.parametrize("shape", [0.5, 1.0, 2.0, 3.0])
+def test_draws_near_the_ends_of_a_range(shape):
     """Of a gamma-distributed posterior with this shape, from either end on."""
     rng, low, high = np.random.default_rng(6), 0.3, 40.0
-    off = rng.gamma(distance, 0.01, (4, 50_000))
-    expected = stats.gamma(distance).cdf(NEAR * distance)
+    off = rng.gamma(shape, 0.01, (4, 50_000))
+    expected = stats.gamma(shape).cdf(NEAR * shape)
     below, above = near_ends(low * np.exp(off), low, high)
     assert below == pytest.approx(expected, abs=0.005)
     assert above == 0.0
@@ -360,10 +360,10 @@ def test_a_decay_slower_than_the_range_of_the_rate():
     rate lies at the lower end of the prior's range, and whose contrast and baseline are wrong with it."""
     tau = np.geomspace(1e-3, 1e2, DELAYS)
     rate = np.array([[1.0], [1e-4], [2e-4], [3e-4]])
-    sigma = 2e-4 * np.random.default_rng(7).standard_normal((4, DELAYS))
+    noise = 2e-4 * np.random.default_rng(7).standard_normal((4, DELAYS))
     data = bayesfit.curves(
         tau,
-        1 + 0.2 * np.exp(-2 * rate * tau) + sigma,
+        1 + 0.2 * np.exp(-2 * rate * tau) + noise,
         np.full((4, DELAYS), 2e-4),
         contrast_prior=CONTRAST,
         baseline_prior=BASELINE,

@@ -27,9 +27,9 @@ class Findings:
     `delays`; `tau_min`: from which delay on the curve fits, where only the first delays are off, else 0; `free`:
     number of free parameters of the curve; `contrast`, `contrast_sd`: the least-squares contrast and its standard
     error, NaN where the model has none; `max_tree_depth`; `wanted`: draws asked for; `units`: parameter name to
-    unit; `unjudged`: the parameters that the data need not determine; `prior_ranges`: parameter
-    name to the ends of its log-uniform prior, NaN for other priors; `in_common`: parameter that all bins have in common
-    to draws of it; `original_quantiles`: of priors that were made from other data, those of the one before.
+    unit; `unjudged`: the parameters that the data need not determine; `prior_ranges`: parameter name to the ends of its
+    log-uniform prior, NaN for other priors; `in_common`: name of a parameter that all bins have in common to draws of
+    it; `original_quantiles`: where a prior was made from other data, parameter name to those of the original one.
     """
 
     draws: dict[str, OfDraws]
